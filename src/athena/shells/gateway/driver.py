@@ -237,9 +237,11 @@ class Driver:
         self._quiet, self._rest = 0, b""
         over = self._read = self._loop.create_future()
         try:
+            # Whole answers are often there already, and then need no limit of time: none is set until that is known.
+            timer_at, self._timer_at = self._timer_at, -inf
             response.deliver_to(self._on_data, self._on_end)
+            self._timer_at = timer_at
             if not over.done():
-                # Whole answers are often there already, and then need no limit of time.
                 if self._serving.clock.deadline < self._timer_at:
                     self._set_timer()
                 await over

@@ -108,12 +108,13 @@ class HttpRequest(msgspec.Struct, eq=False):
         self.waiting_bytes += len(data)
         if self._body_bytes > _BODY_WAITING:
             self._connection.read_no_more()
-        if self._body_bytes > self._enough:
+        if self._waiter is not None and self._body_bytes > self._enough:
             self._wake()
 
     def body_ended(self) -> None:
         self._body_complete = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def left(self) -> None:
         """The client is gone, or given up."""

@@ -10,6 +10,7 @@ What llhttp allows and we do not: both lengths, codings other than chunked, chun
 from __future__ import annotations
 
 from enum import Enum
+from itertools import chain, repeat
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -36,64 +37,37 @@ class _MessageBegan(Exception):
 class ResponseFraming:
     """Feed what the connection brings; `pieces` collects the body, `complete` and `stray` say how it ended."""
 
-    __slots__ = (
-        "_ended",
-        "_fields",
-        "_head_bytes",
-        "_head_complete",
-        "_held",
-        "_interim",
-        "_max_fields",
-        "_max_head",
-        "_overhead",
-        "_parser",
-        "_phase",
-        "_remaining",
-        "_tail",
-        "_version",
-        "between_chunks",
-        "headers",
-        "keep_alive",
-        "on_body",
-        "pieces",
-        "started",
-        "status",
-        "stray",
-    )
+    status = 0
+    started = False
+    keep_alive = False
+    complete = False
+    stray = False
+    between_chunks = False
+    """Is it known that the next byte begins a chunk, with data before it? It never is when that is no whole line."""
+    _head_complete = False
+    _phase = _Phase.HEAD
+    _parser: HttpResponseParser | None = None
+    _held: bytearray | None = None
+    _head_bytes = 0
+    _interim = 0
+    _remaining = 0
+    _overhead = 0
+    _ended = False
+    _tail = b""
+    _version = ""
 
     def __init__(self, *, max_head_bytes: int, max_fields: int) -> None:
-        self.status = 0
         self.headers: dict[str, str] = {}
         self.pieces: list[bytes] = []
-        self.started = False
-        self._head_complete = False
-        self.keep_alive = False
-        self.stray = False
         self.on_body = self.pieces.append
-        self._phase = _Phase.HEAD
-        self._parser: HttpResponseParser | None = None
-        self._held: bytearray | None = None
         self._max_head = max_head_bytes
         self._max_fields = max_fields
-        self._head_bytes = 0
         self._fields: list[tuple[bytes, bytes]] = []
-        self._interim = 0
-        self._remaining = 0
-        self._overhead = 0
-        self._ended = False
-        self.between_chunks = False
-        """Is it known that the next byte begins a chunk, with data before it? It never is when that is no whole line."""
-        self._tail = b""
-        self._version = ""
 
     @property
     def has_head(self) -> bool:
         """Are `status` and `headers` those of the final response?"""
         return self._phase is not _Phase.HEAD
-
-    @property
-    def complete(self) -> bool:
-        return self._phase is _Phase.COMPLETE
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the connection; UpstreamProtocol if no response may look like that."""
@@ -192,10 +166,16 @@ class ResponseFraming:
 
     def _read_fields(self) -> None:
         self._check_count()
-        headers = self.headers
-        for name, value in self._fields:
-            key = name.decode("ascii").lower()
-            text = value.decode("latin-1").strip(" \t")
+        fields = self._fields
+        # All of them at once: no value holds the end of a line.
+        texts = b"\r\n".join(chain.from_iterable(fields)).decode("latin-1").split("\r\n")
+        names, values = map(str.lower, texts[::2]), map(str.strip, texts[1::2], repeat(" \t"))
+        headers = self.headers = dict(zip(names, values, strict=False))
+        if len(headers) == len(fields) and len(texts) == 2 * len(fields):
+            return
+        headers.clear()
+        for name, value in fields:
+            key, text = name.decode("ascii").lower(), value.decode("latin-1").strip(" \t")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def _check_count(self) -> None:
@@ -216,8 +196,12 @@ class ResponseFraming:
         headers = self.headers
         length = headers.get("content-length")
         coding = headers.get("transfer-encoding")
-        connection = headers.get("connection", "").lower()
-        self.keep_alive = "close" not in connection and (self._version == "1.1" or "keep-alive" in connection)
+        connection = headers.get("connection")
+        if connection is None:
+            self.keep_alive = self._version == "1.1"
+        else:
+            connection = connection.lower()
+            self.keep_alive = "close" not in connection and (self._version == "1.1" or "keep-alive" in connection)
         if coding is not None:
             if length is not None:
                 raise UpstreamProtocol("the response has both Content-Length and Transfer-Encoding")
@@ -233,11 +217,11 @@ class ResponseFraming:
             self._phase = _Phase.UNTIL_EOF
             self.keep_alive = False
             self._parser = None
-        elif int(length) == 0:
+        elif not (remaining := int(length)):
             self._complete()
         else:
             self._phase = _Phase.LENGTH
-            self._remaining = int(length)
+            self._remaining = remaining
             self._parser = None
 
     # -- the body ----------------------------------------------------------------------------------------------------------
@@ -284,6 +268,7 @@ class ResponseFraming:
 
     def _complete(self) -> None:
         self._phase = _Phase.COMPLETE
+        self.complete = True
         self.between_chunks = False
         self._parser = None
 

@@ -34,32 +34,17 @@ class UpstreamResponse:
     `status` and `headers` (lower-case names; no content-encoding or content-length if the body was decoded).
     """
 
-    __slots__ = (
-        "_buffered",
-        "_closed",
-        "_connection",
-        "_decoder",
-        "_failure",
-        "_finished",
-        "_framing",
-        "_held_back",
-        "_last_data",
-        "_loop",
-        "_next_turn",
-        "_on_data",
-        "_on_end",
-        "_paused",
-        "_sent_at",
-        "_settings",
-        "_taken",
-        "_timeouts",
-        "_timer",
-        "_total_deadline",
-        "_waiter",
-        "_waiting",
-        "headers",
-        "status",
-    )
+    status = 0
+    _failure: UpstreamError | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _on_end: Callable[[UpstreamError | None], None] | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _last_data = 0.0
+    _buffered = 0
+    _taken = 0
+    _paused = False
+    _closed = False
+    _finished = False
 
     def __init__(
         self,
@@ -69,7 +54,6 @@ class UpstreamResponse:
         timeouts: Timeouts,
         total_deadline: float,
     ) -> None:
-        self.status = 0
         self.headers: dict[str, str] = {}
         self._sent_at = loop.time()
         self._loop = loop
@@ -78,22 +62,13 @@ class UpstreamResponse:
         self._timeouts = timeouts
         self._total_deadline = total_deadline
         self._framing = ResponseFraming(max_head_bytes=settings.max_head_bytes, max_fields=settings.max_header_fields)
-        self._decoder: ContentDecoder | None = None
-        self._failure: UpstreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        # What is looked at with every read of the connection.
         self._on_data: Callable[[bytes], None] | None = None
-        self._on_end: Callable[[UpstreamError | None], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._decoder: ContentDecoder | None = None
         self._next_turn: asyncio.Handle | None = None
-        self._last_data = 0.0
-        self._buffered = 0
+        self._held_back = False
         self._waiting = b""
         """What is handed out in portions, from `_taken` on; later bytes are in the framing's pieces."""
-        self._taken = 0
-        self._paused = False
-        self._held_back = False
-        self._closed = False
-        self._finished = False
 
     # -- for the consumer --------------------------------------------------------------------------------------------------
 
@@ -185,7 +160,7 @@ class UpstreamResponse:
         if self._closed:
             return
         self._closed = True
-        self.pass_by(None)
+        self._connection.pass_by(self, None)
         self._framing.pieces.clear()
         self._waiting = b""
         if self._next_turn is not None:
