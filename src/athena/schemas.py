@@ -14,6 +14,7 @@ Wire facts: docs/reference/wire-facts.md#tool-schemas.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -161,8 +162,11 @@ def for_openai(
     """
     if schema is None:
         return dict(_EMPTY)
+    mentions = _mentions(schema, drops)
+    if not mentions and not strict and schema.get("type") == "object":
+        return schema
     walk = _Walk(schema, losses, growth)
-    result = _dropped(walk, schema, drops, path, 0) if _mentions(schema, drops) else schema
+    result = _dropped(walk, schema, drops, path, 0) if mentions else schema
     if strict:
         result = _openai_strict(_Walk(result, losses, growth), _object_root(walk, result, path, flatten=True), path, 0)
     return _object_root(walk, result, path, flatten=strict)
@@ -247,7 +251,13 @@ def _mentions(schema: Schema, drops: tuple[str, ...]) -> bool:
         return True
     if written.count(b"{") > _DEPTH:
         return True
-    return any(f'"{drop.rpartition(":")[2]}"'.encode() in written for drop in drops)
+    return any(map(written.__contains__, _words(drops)))
+
+
+@lru_cache(maxsize=256)
+def _words(drops: tuple[str, ...]) -> tuple[bytes, ...]:
+    """How these keywords, or the values that are told apart, stand in JSON."""
+    return tuple(f'"{drop.rpartition(":")[2]}"'.encode() for drop in drops)
 
 
 def _dropped(walk: _Walk, schema: Schema, drops: tuple[str, ...], path: str, depth: int) -> Schema:

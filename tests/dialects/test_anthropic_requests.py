@@ -8,6 +8,7 @@ docs/reference/wire-facts.md#anthropic-tools-and-thinking.
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ import pytest
 from athena.dialects import get_dialect
 from athena.dialects.anthropic_messages.typed_tools import as_function, family_of
 from athena.dialects.base import Encoded, EncodeTarget
+from athena.errors import AthenaError
 from athena.model.parts import (
     Document,
     Nested,
@@ -308,3 +310,53 @@ def test_neutral_meaning_of_a_request() -> None:
     assert isinstance(result, ToolResult)
     assert result.is_error
     assert result.parts == (Text(text="bad", raw="bad"),)
+
+
+TOOL = {"name": "t", "description": "d", "input_schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"system": "s", "stream": True, "temperature": 1, "tools": [TOOL, {**TOOL, "name": "u"}]},
+        {"system": None, "stream": None, "temperature": None, "tools": None},
+        {"system": "", "stream": False, "temperature": 0.5, "tools": []},
+        {"system": [{"type": "text", "text": "s"}]},
+        {"system": 1},
+        {"tools": [TOOL, TOOL]},
+        {"tools": [{**TOOL, "name": "a b"}]},
+        {"tools": [{"type": "bash_20250124", "name": "bash"}, TOOL]},
+        {"tools": {}},
+        {"tools": [None]},
+        {"max_tokens": True},
+        {"max_tokens": -1},
+        {"max_tokens": 5.0},
+        {"max_tokens": None},
+        {"model": ""},
+        {"model": 1},
+        {"messages": []},
+        {"messages": None},
+        {"messages": {"role": "user"}},
+        {"messages": [{"role": "user", "content": "Hi"}, {"role": "user", "content": [{"type": "strange"}]}]},
+        {"messages": [{"role": "user", "content": "Hi", "more": 1}]},
+        {"messages": [{"role": "user", "content": "Hi"}] * 70},
+        {"temperature": "hot"},
+        {"temperature": True},
+        {"stream": 1},
+        {"top_p": 1},
+    ],
+)
+def test_a_usual_request_is_read_as_any_other(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"model": "m", "max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}], **fields}
+
+    def read(stream: bool | None) -> Request | tuple[type, str]:
+        try:
+            return DIALECT.decode_request(body, stream=stream, version="2023-06-01")
+        except AthenaError as error:
+            return type(error), str(error)
+
+    short = [read(stream) for stream in (None, True, False)]
+    module = sys.modules["athena.dialects.anthropic_messages.decode_request"]
+    monkeypatch.setattr(module, "_usual_request", lambda *given: None)
+    assert [read(stream) for stream in (None, True, False)] == short

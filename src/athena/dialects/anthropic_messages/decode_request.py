@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, get_args
 
 import msgspec
@@ -54,6 +55,10 @@ def decode_request(
 ) -> Request:
     """The request, or an InvalidRequest that names the field at fault. `counting`: a token count needs no `max_tokens`."""
     value = dict(body)
+    if recall is None and model is None and _FEW_FIELDS.issuperset(value):
+        usual = _usual_request(value, stream, version)
+        if usual is not None:
+            return usual
     fields = Fields(value, recall=recall)
     name = fields.text("model") or model
     if not name:
@@ -84,6 +89,44 @@ def decode_request(
 
 
 _FEW_FIELDS = frozenset({"model", "messages", "max_tokens", "system", "tools", "stream", "temperature"})
+
+
+def _usual_request(value: dict[str, Any], stream: bool | None, version: str | None) -> Request | None:
+    """A request of few fields, each with a value as usual; None for any other, which is read field by field or refused."""
+    model, limit, messages, system = value.get("model"), value.get("max_tokens"), value.get("messages"), value.get("system")
+    tools, streamed, temperature = value.get("tools"), value.get("stream"), value.get("temperature")
+    if type(model) is not str or type(limit) is not int or type(messages) is not list or not model or limit < 0:
+        return None
+    if system is not None and type(system) is not str:
+        return None
+    if type(streamed) not in _FLAGS or type(temperature) not in _NUMBERS or (tools is not None and type(tools) is not list):
+        return None
+    if not 0 < len(messages) <= _FEW_MESSAGES:
+        return None
+    turns = tuple(filter(None, map(_plain_turn, messages)))
+    functions = tuple(filter(None, map(_plain_tool, tools or ())))
+    if len(turns) < len(messages) or len(set(map(_name_of, functions))) < len(tools or ()):
+        return None
+    return Request(
+        dialect=NAME,
+        model=model,
+        stream=bool(streamed if stream is None else stream),
+        wire_version=version,
+        system=(Text(text=system, raw=system),) if system else (),
+        system_hint="system" if system is not None else None,
+        turns=turns,
+        tools=functions,
+        raw=value,
+        max_output=limit,
+        temperature=temperature,
+    )
+
+
+_FEW_MESSAGES = 64
+"""Up to so many it does no harm to read them twice, where one of them turns out not to be usual."""
+_FLAGS = frozenset((bool, type(None)))
+_NUMBERS = frozenset((int, float, type(None)))
+_name_of = attrgetter("name")
 
 
 def _asked_settings(fields: Fields) -> dict[str, Any]:

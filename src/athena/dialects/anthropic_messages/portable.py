@@ -34,21 +34,26 @@ _REWORDED = SYSTEM | FOREIGN | EXTRAS | DOCUMENTS
 def portable(request: Request, kinds: int = ALL) -> Request:
     """The request for a target of another dialect."""
     losses = list(request.losses)
-    system = tuple(part for part in request.system if not _is_billing(part))
-    if len(system) < len(request.system):
+    system = request.system
+    if any(map(_is_billing, system)):
+        system = tuple(part for part in system if not _is_billing(part))
         losses.append(Loss("system", "the line for the provider's billing is not for others", minor=True))
-    if request.reasoning.display not in (None, "summarized", "omitted"):
+    display = request.reasoning.display
+    if display is not None and display not in ("summarized", "omitted"):
         losses.append(Loss("thinking.display", "other providers show reasoning as a whole or not at all", minor=True))
     turns, reasoning = request.turns, request.reasoning
     if kinds & _REWORDED:
         turns, effort = _said_in_time(request, losses)
         turns = reworded(turns, _Rewording(losses).part)
         reasoning = msgspec.structs.replace(reasoning, effort=effort)
+    tools = _tools(request, losses, kinds)
+    if system is request.system and turns is request.turns and tools is request.tools and len(losses) == len(request.losses):
+        return request
     return msgspec.structs.replace(
         request,
         system=system,
         turns=turns,
-        tools=_tools(request, losses, kinds),
+        tools=tools,
         reasoning=reasoning,
         losses=tuple(losses),
     )

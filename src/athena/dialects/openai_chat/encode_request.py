@@ -117,10 +117,11 @@ def _put_tools(body: dict[str, Any], request: Request, writer: ControlWriter, *,
     body.pop("tools", None)
 
     def write() -> list[dict[str, Any]]:
-        made = (_tool(body, tool, index, writer, home=home) for index, tool in enumerate(tools))
+        made = [_tool(body, tool, index, writer, home=home) for index, tool in enumerate(tools)]
         return [entry for entry in made if entry is not None]
 
-    written = Rewritten(recall if not home else None, writer.target, writer, NAME).tools(request, tools, write)
+    rewritten = Rewritten(recall, writer.target, writer, NAME) if recall is not None and not home else None
+    written = rewritten.tools(request, tools, write) if rewritten is not None else write()
     if written:
         body["tools"] = written
     else:
@@ -222,7 +223,7 @@ def _search_options(config: dict[str, Any]) -> dict[str, Any]:
 
 def _put_messages(body: dict[str, Any], request: Request, writer: ControlWriter, *, home: bool, recall: Recall | None) -> None:
     messages = ChatMessageWriter(writer, home=home, recall=recall)
-    instructions = tuple(Text(text=line) for line in writer.instructions)
+    instructions = tuple([Text(text=line) for line in writer.instructions]) if writer.instructions else ()
     written, left = _kept_system(request, writer.profile) if home else ([], request.system)
     if writer.profile.system_turns == "first_only" and len(written) + bool(left or instructions) > 1:
         # There is one place for instructions: all of them go there.
@@ -254,11 +255,11 @@ def _kept_system(request: Request, profile: Profile) -> tuple[list[dict[str, Any
 
 def _marked_for_tools(system: tuple[Part, ...], request: Request, profile: Profile) -> tuple[Part, ...]:
     """A cache mark on a tool moves to the first instruction where tools take none."""
-    mark = next((tool.cache for tool in request.tools if tool.cache is not None), None)
-    if mark is None or profile.cache_marks != "breakpoint" or not system or not isinstance(system[0], Text):
+    if profile.cache_marks != "breakpoint" or not system:
         return system
+    mark = next((tool.cache for tool in request.tools if tool.cache is not None), None)
     first = system[0]
-    if first.cache is not None:
+    if mark is None or not isinstance(first, Text) or first.cache is not None:
         return system
     return (Text(text=first.text, cache=mark), *system[1:])
 

@@ -335,7 +335,8 @@ CONTROLS: tuple[Control, ...] = (
 )
 
 _values_of = attrgetter(*(control.field for control in CONTROLS))
-_KEYS = frozenset(key for control in CONTROLS for key in control.keys)
+_PLACES = {key: place for place, control in enumerate(CONTROLS) for key in control.keys}
+"""Which control a key of a body belongs to: no key belongs to two."""
 _UNASKED = _values_of(Request(dialect="", model=""))
 
 
@@ -347,10 +348,6 @@ def asked_controls(request: Request) -> list[Control]:
 
 def said_controls(request: Request, body: dict[str, Any]) -> list[Control]:
     """Those of which this body or the request says anything at all."""
-    said = _KEYS.intersection(body)
-    values = _values_of(request)
-    return [
-        control
-        for control, value, usual in zip(CONTROLS, values, _UNASKED, strict=True)
-        if value != usual or not said.isdisjoint(control.keys)
-    ]
+    places = set(compress(range(len(CONTROLS)), map(ne, _values_of(request), _UNASKED)))
+    places.update(map(_PLACES.__getitem__, _PLACES.keys() & body.keys()))
+    return [CONTROLS[place] for place in sorted(places)]

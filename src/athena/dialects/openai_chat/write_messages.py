@@ -66,7 +66,7 @@ class ChatMessageWriter:
         self._home = home
         # Where results are named after their calls, what becomes of a turn depends on others. At home it stays what it is.
         pure = not home and writer.profile.result_role != "function"
-        self._rewritten = Rewritten(recall if pure else None, writer.target, writer, NAME)
+        self._rewritten = Rewritten(recall, writer.target, writer, NAME) if recall is not None and pure else None
 
     def system(self, parts: tuple[Part, ...]) -> WrittenMessage | None:
         """One leading message; blocks stay apart, in order, with their cache marks."""
@@ -80,8 +80,9 @@ class ChatMessageWriter:
 
     def turns(self, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
         """All messages after the leading instructions."""
-        if self._rewritten.has_runs:
-            return self._arranged(self._run(turns))
+        rewritten = self._rewritten
+        if rewritten is not None and rewritten.has_runs:
+            return self._arranged(self._run(rewritten, turns))
         messages: list[WrittenMessage] = []
         thinks = False
         for position, turn in enumerate(turns):
@@ -89,17 +90,22 @@ class ChatMessageWriter:
             if turn.role == "assistant":
                 # From the first turn that thinks on: what was sent of the turns before it must not change.
                 thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
-                messages.extend(self._rewritten.turn(turn, path, partial(self._assistant, turn, path, thinks), thinks))
+                if rewritten is None:
+                    messages += self._assistant(turn, path, thinks)
+                else:
+                    messages += rewritten.turn(turn, path, partial(self._assistant, turn, path, thinks), thinks)
             elif turn.role == "system":
                 if turn.parts or self._home:
                     messages.append(self._system_turn(turn, path))
+            elif rewritten is None:
+                messages += self._user(turn, path)
             else:
-                messages.extend(self._rewritten.turn(turn, path, partial(self._user, turn, path)))
+                messages += rewritten.turn(turn, path, partial(self._user, turn, path))
         return self._arranged(messages)
 
-    def _run(self, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
+    def _run(self, rewritten: Rewritten, turns: tuple[Turn, ...]) -> list[WrittenMessage]:
         """The same, with what turns became in the last request of the conversation."""
-        run = self._rewritten.run(turns)
+        run = rewritten.run(turns)
         found = self._writer.found
         for position, turn in run.missing():
             path, before = f"messages[{position}]", len(found)
@@ -113,7 +119,7 @@ class ChatMessageWriter:
             elif turn.parts:
                 messages = [self._system_turn(turn, path)]
             run.add(messages, bool(thinks), found[before:])
-        self._rewritten.keep(run)
+        rewritten.keep(run)
         return list(run.values)
 
     # -- assistant ---------------------------------------------------------------------------------------------------------
@@ -409,6 +415,8 @@ class ChatMessageWriter:
         return items or ""
 
     def _text_content(self, texts: list[Text], separator: str, path: str) -> Any:
+        if len(texts) == 1 and texts[0].cache is None and not self._home:
+            return texts[0].text  # what is joined below, of the most usual texts
         marked = self._profile.cache_marks != "none" and any(part.cache is not None for part in texts)
         if self._profile.text_content or (len(texts) <= 1 and not marked and not (self._home and texts and texts[0].raw)):
             return separator.join(part.text for part in texts)
