@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
 import pytest
 
+from athena.dialects.base import EncodeTarget
 from athena.dialects.openai_chat import DIALECT
-from athena.errors import ErrorKind
+from athena.errors import AthenaError, ErrorKind
 from athena.model.events import (
     Done,
     Error,
@@ -280,3 +282,63 @@ def test_error_codes_are_those_that_clients_look_for(kind: ErrorKind, given: str
     """OpenAI's own names, whatever the upstream called it."""
     body = msgspec.json.decode(DIALECT.encode_error(Error("x", kind=kind, code=given)).body)
     assert body["error"]["code"] == shown
+
+
+DECLARED = {"type": "function", "function": {"name": "t", "description": "d", "parameters": {"type": "object"}}}
+SAID = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"stream": True, "stream_options": {"include_usage": True}, "temperature": 1, "top_p": 0.5, "max_tokens": 7},
+        {"stream": None, "stream_options": None, "temperature": None, "top_p": None, "max_tokens": None, "tools": None},
+        {"stream_options": {}, "max_completion_tokens": 0, "max_tokens": 9},
+        {"stream_options": {"include_usage": None}},
+        {"stream_options": {"include_usage": 1}},
+        {"stream_options": {"include_obfuscation": False}},
+        {"stream_options": []},
+        {"max_tokens": True},
+        {"max_tokens": -1},
+        {"max_completion_tokens": 5.0},
+        {"temperature": "hot"},
+        {"temperature": True},
+        {"stream": 1},
+        {"model": ""},
+        {"model": None},
+        {"tools": []},
+        {"tools": [DECLARED]},
+        {"tools": [DECLARED, DECLARED]},
+        {"tools": [DECLARED, {"type": "custom", "custom": {"name": "c"}}]},
+        {"tools": {}},
+        {"tools": [1]},
+        {"messages": []},
+        {"messages": None},
+        {"messages": [None]},
+        {"messages": [{"role": "system", "content": "s"}, {"role": "developer", "content": ""}, SAID]},
+        {"messages": [{"role": "system", "content": "s"}]},
+        {"messages": [{"role": "system", "content": [{"type": "text", "text": "s"}]}, SAID]},
+        {"messages": [{"role": "system", "content": "s", "name": "n"}, SAID]},
+        {"messages": [{"role": "system", "content": None}, SAID]},
+        {"messages": [SAID, {"role": "system", "content": "s"}]},
+        {"messages": [SAID, {"role": "strange", "content": "s"}]},
+        {"messages": [SAID] * 70},
+        {"seed": 1},
+        {"strange": 1},
+    ],
+)
+def test_a_usual_request_is_read_as_any_other(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"model": "m", "messages": [SAID], **fields}
+
+    def read(stream: bool | None) -> tuple[Any, ...]:
+        try:
+            request = DIALECT.decode_request(body, stream=stream)
+            return request, DIALECT.encode_request(request, EncodeTarget("gpt"))
+        except AthenaError as error:
+            return type(error), str(error)
+
+    short = [read(stream) for stream in (None, True, False)]
+    monkeypatch.setattr(sys.modules["athena.dialects.openai_chat.decode_request"], "usual_controls", lambda raw: None)
+    monkeypatch.setattr(sys.modules["athena.dialects.openai_chat.encode_request"], "usual_controls", lambda raw: None)
+    assert [read(stream) for stream in (None, True, False)] == short

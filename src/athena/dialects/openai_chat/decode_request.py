@@ -10,6 +10,7 @@ Wire facts: docs/reference/wire-facts.md#chat-requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from athena.calls.arguments import arguments_text
 from athena.calls.ids import hashed
 from athena.dialects.openai_chat.media import cache_mark, decode_part
-from athena.dialects.openai_chat.read_controls import read_controls
+from athena.dialects.openai_chat.read_controls import read_controls, usual_controls
 from athena.dialects.openai_chat.reasoning import call_signature, encrypted, signed
 from athena.errors import InvalidRequest
 from athena.model.parts import Audio, Opaque, Part, Refusal, Text, Thinking, ToolCall, ToolResult
@@ -40,6 +41,10 @@ def decode_request(
 ) -> Request:
     """A body as a Request; raises InvalidRequest naming the field."""
     raw = dict(body)
+    if recall is None and model is None and stream is None:
+        usual = _usual_request(raw)
+        if usual is not None:
+            return usual
     fields = Fields(raw, recall=recall)
     request = read_controls(fields, model=model, stream=stream)
     alone = not (fields.has("functions") or fields.has(WEB_SEARCH))
@@ -74,6 +79,39 @@ def decode_request(
         raw=raw,
         extras=fields.rest(),
         unread=fields.unread(),
+    )
+
+
+_FEW_MESSAGES = 64
+"""Up to so many it does no harm to read them twice, where one of them turns out not to be usual."""
+_name_of = attrgetter("name")
+
+
+def _usual_request(raw: dict[str, Any]) -> Request | None:
+    """A request of few fields, each with a value as usual; None for any other, which is read field by field or refused."""
+    request, messages, declared = usual_controls(raw), raw.get("messages"), raw.get("tools")
+    if request is None or type(messages) is not list or not 0 < len(messages) <= _FEW_MESSAGES:
+        return None
+    if declared is not None and type(declared) is not list:
+        return None
+    first = leading_system(messages)
+    system: list[Part] = []
+    for message in messages[:first]:
+        text = message.get("content")
+        if type(text) is not str or message.keys() != _SAID_KEYS:
+            return None
+        system.append(Text(text=text))
+    turns = tuple(filter(None, map(_plain_turn, messages[first:])))
+    tools = tuple(filter(None, map(_plain_tool, declared or ())))
+    if len(turns) < len(messages) - first or len(set(map(_name_of, tools))) < len(declared or ()):
+        return None
+    return msgspec.structs.replace(
+        request,
+        tools=tools,
+        system=tuple(system),
+        system_hint=messages[0]["role"] if first else None,
+        turns=turns,
+        raw=raw,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from athena.dialects.base import Encoded, EncodeTarget, searches_web
 from athena.dialects.openai_chat.decode_request import WEB_SEARCH, leading_system, system_parts
-from athena.dialects.openai_chat.read_controls import read_controls
+from athena.dialects.openai_chat.read_controls import read_controls, usual_controls
 from athena.dialects.openai_chat.vocabulary import NAME
 from athena.dialects.openai_chat.write_controls import ControlWriter, asked_controls, mark_fields, said_controls
 from athena.dialects.openai_chat.write_messages import ChatMessageWriter
@@ -51,7 +51,7 @@ def _home_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
     assert request.raw is not None
     body = dict(request.raw)
     controls = said_controls(request, body)
-    before = read_controls(Fields(body), model=request.model) if controls else request
+    before = (usual_controls(body) or read_controls(Fields(body), model=request.model)) if controls else request
     for control in controls:
         refused = any(key in writer.profile.drop_fields for key in control.keys if body.get(key) is not None)
         same = getattr(before, control.field) == getattr(request, control.field)

@@ -29,6 +29,44 @@ _FEW_FIELDS = frozenset({
 """A request of these alone asks for nothing else."""
 
 
+_FLAGS = frozenset((bool, type(None)))
+_COUNTS = frozenset((int, type(None)))
+_NUMBERS = frozenset((int, float, type(None)))
+_OPTIONS = frozenset({"include_usage"})
+
+
+def usual_controls(value: dict[str, Any]) -> Request | None:
+    """What `read_controls` reads of a body with few fields whose values are as usual; None for any other body. A field is then
+    either understood as a whole or absent."""
+    if not _FEW_FIELDS.issuperset(value):
+        return None
+    model, streamed, options = value.get("model"), value.get("stream"), value.get("stream_options")
+    newer, older = value.get("max_completion_tokens"), value.get("max_tokens")
+    temperature, top_p = value.get("temperature"), value.get("top_p")
+    if type(model) is not str or not model or type(streamed) not in _FLAGS:
+        return None
+    if type(newer) not in _COUNTS or type(older) not in _COUNTS or (newer or 0) < 0 or (older or 0) < 0:
+        return None
+    if type(temperature) not in _NUMBERS or type(top_p) not in _NUMBERS:
+        return None
+    usage = None
+    if options is not None:
+        if type(options) is not dict or not _OPTIONS.issuperset(options):
+            return None
+        usage = options.get("include_usage")
+        if type(usage) not in _FLAGS:
+            return None
+    return Request(
+        dialect=NAME,
+        model=model,
+        stream=bool(streamed),
+        include_usage=usage,
+        max_output=newer if newer is not None else older,
+        temperature=temperature,
+        top_p=top_p,
+    )
+
+
 def read_controls(fields: Fields, *, model: str | None = None, stream: bool | None = None) -> Request:
     """The request without system, turns and tools."""
     options = fields.child("stream_options")
