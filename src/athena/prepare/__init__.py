@@ -14,7 +14,7 @@ import msgspec
 from athena.calls.ids import any_id, fit_history_ids, id_fits, unique_history_ids
 from athena.calls.names import OPENAI_NAMES, NameMap, fitted_names, rename
 from athena.calls.pairing import Pairing, pair_results
-from athena.calls.survey import BLANK, BROKEN, FOREIGN, IMAGES, PHASES, TOLD, KnownFacts, Survey, is_orderly, survey
+from athena.calls.survey import BLANK, BROKEN, FOREIGN, IMAGES, PHASES, SYSTEM, TOLD, KnownFacts, Survey, is_orderly, survey
 from athena.dialects.base import Dialect, EncodeTarget
 from athena.errors import InvalidRequest, UnsupportedFeature
 from athena.model.parts import Foreign
@@ -148,6 +148,9 @@ def _abroad(request: Request, looked: Survey, target: EncodeTarget, losses: list
     return request
 
 
+_FITTED = BROKEN | IMAGES | BLANK
+
+
 def _fitted_turns(looked: Survey, profile: Profile, losses: list[Loss], *, same: bool, known: KnownFacts | None) -> Survey:
     """The history with broken calls mended and without what the target refuses."""
     if looked.kinds & BROKEN and not (same and profile.clean):
@@ -155,6 +158,29 @@ def _fitted_turns(looked: Survey, profile: Profile, losses: list[Loss], *, same:
     if looked.kinds & ((0 if profile.images else IMAGES) | (0 if profile.empty_content else BLANK)):
         looked = survey(without_refused(looked.turns, profile, losses), known)
     return looked
+
+
+def _ordered(
+    looked: Survey,
+    request: Request,
+    profile: Profile,
+    pairing: Pairing,
+    losses: list[Loss],
+    *,
+    foreign_or_taught: bool,
+    known: KnownFacts | None,
+) -> Survey:
+    """A history that is not in order, with ids that differ and a result for every call."""
+    turns = looked.turns
+    if foreign_or_taught or profile.ids == "kimi":
+        # Kimi's ids are numbers of calls: two calls that share an id would share a number.
+        turns = unique_history_ids(turns)
+    if foreign_or_taught:
+        # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
+        # response, a thread), and calls may be pending by design.
+        turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
+        losses.extend(repairs)
+    return looked if turns is looked.turns else survey(turns, known)
 
 
 def prepare(
@@ -191,28 +217,21 @@ def prepare(
         request = _abroad(request, looked, target, losses)
         if looked.turns is not request.turns:
             looked = survey(request.turns, known)
-    turns = request.turns
     orderly = is_orderly(looked, id_fits(profile.ids) if prompted is None else any_id)
-    if not orderly and (foreign_or_taught or profile.ids == "kimi"):
-        # Kimi's ids are numbers of calls: two calls that share an id would share a number.
-        turns = unique_history_ids(turns)
-    if not orderly and foreign_or_taught:
-        # Whoever speaks the client's own dialect judges its history itself. It may hold the other half of a pair (a stored
-        # response, a thread), and calls may be pending by design.
-        turns, repairs = pair_results(turns, pairing if not _has_state(request) else "repair")
-        losses.extend(repairs)
-    if looked.turns is not turns:
-        looked = survey(turns, known)
-    looked = _fitted_turns(looked, profile, losses, same=same, known=known)
+    if not orderly:
+        looked = _ordered(looked, request, profile, pairing, losses, foreign_or_taught=foreign_or_taught, known=known)
+    if looked.kinds & _FITTED:
+        looked = _fitted_turns(looked, profile, losses, same=same, known=known)
     turns = fit_state(looked, profile, same=same, envelope=envelope, store=store, tenant=tenant, losses=losses)
     if turns is not request.turns:
         request = msgspec.structs.replace(request, turns=turns)
-    if looked.turns is not request.turns:
-        looked = survey(request.turns, known)
-    inline = upstream_dialect.system_turns
-    request = fit_system(request, looked, profile, inline=inline, same=same, losses=losses)
-    if looked.turns is not request.turns:
-        looked = survey(request.turns, known)
+        if looked.turns is not turns:
+            looked = survey(turns, known)
+    if looked.kinds & SYSTEM or (request.system and not profile.system_messages):
+        inline = upstream_dialect.system_turns
+        request = fit_system(request, looked, profile, inline=inline, same=same, losses=losses)
+        if looked.turns is not request.turns:
+            looked = survey(request.turns, known)
     request, custom = emulate_custom_tools(request, looked, profile, losses, always=prompted is not None)
     # Only one dialect has namespaces, so a request that has them keeps them in its own dialect. A prompt has none.
     rule = OPENAI_NAMES if prompted is not None else upstream_dialect.names

@@ -86,7 +86,7 @@ class Breaker:
 
     def begin(self) -> Pass:
         """A request goes there, be it that there is nowhere else to go."""
-        state = self.state
+        state = self._state if self._state is BreakerState.CLOSED else self.state
         begun = Pass(state, self._turn)
         if state is BreakerState.HALF_OPEN and self._probe is None:
             self._probe = begun
@@ -125,11 +125,13 @@ class Breaker:
             self._go(BreakerState.CLOSED, "its health check succeeds")
 
     def _count(self, *, ok: bool) -> None:
-        settings = self._settings
-        self._in_a_row = 0 if ok else self._in_a_row + 1
-        total, failed = self._window.add(self._clock(), ok=ok)
         if ok:
+            self._in_a_row = 0
+            self._window.add(self._clock(), ok=True)
             return
+        settings = self._settings
+        self._in_a_row += 1
+        total, failed = self._window.add(self._clock(), ok=False)
         if settings.failures and self._in_a_row >= settings.failures:
             self._go(BreakerState.OPEN, f"{self._in_a_row} failures in a row")
         elif settings.error_rate and total >= settings.min_requests and failed >= settings.error_rate * total:
@@ -166,10 +168,11 @@ class _Window:
                 self._total -= total
                 self._failed -= failed
             buckets.append([number, 0, 0])
-        buckets[-1][1] += 1
+        newest = buckets[-1]
+        newest[1] += 1
         self._total += 1
         if not ok:
-            buckets[-1][2] += 1
+            newest[2] += 1
             self._failed += 1
         return self._total, self._failed
 

@@ -43,10 +43,11 @@ def out_of_memory() -> UpstreamError:
 class RequestMemory:
     """What one request holds. Every method that asks for more raises where it does not fit."""
 
+    _weight = _NO_WEIGHT
+
     def __init__(self, budget: Budget) -> None:
-        self._lease = budget.lease()
+        self._lease = Lease(budget, answer=False)
         self._budget = budget
-        self._weight = _NO_WEIGHT
 
     @property
     def is_short(self) -> bool:
@@ -105,15 +106,14 @@ class RequestMemory:
 class AnswerMemory:
     """What is held of one answer: bytes that came from the upstream and of which the client has seen nothing yet."""
 
-    __slots__ = ("_budget", "_factor", "_lease", "_paid", "held")
+    held = 0
+    """Bytes that came and of which the client has seen nothing."""
+    _lease: Lease | None = None
+    _paid = _FREE
 
     def __init__(self, budget: Budget, *, streamed: bool) -> None:
         self._budget = budget
-        self._lease: Lease | None = None
         self._factor = _STREAMED if streamed else WHOLE
-        self.held = 0
-        """Bytes that came and of which the client has seen nothing."""
-        self._paid = _FREE
 
     def hold(self, size: int) -> bool:
         """That many more. False: there is no room for them."""

@@ -139,7 +139,7 @@ class Serving:
     _resume_at = 0.0
     _exchange: Exchange | None = None
     _measured: Measured | None = None
-    """What its request measures."""
+    """What its request measures, where that was to be known before its answer."""
     _route: Route | None = None
     _builds_aside = False
     """Is the upstream's request made in a thread?"""
@@ -339,7 +339,9 @@ class Serving:
         try:
             self._memory.building()
             request = fitted_request(self.request, target)
-            measured = self._measured = self._shared.tokens.measure(request, self._recall)
+            # What a small request measures is found out when an answer teaches something about it.
+            is_small = self._recall is None and not self._builds_aside and not request.stream
+            measured = self._measured = self._shared.tokens.measure(request, self._recall) if not is_small else None
             options = self._shared.options(record, request, target, measured, array=self._array)
             if self._taps.active:
                 options = self._taps.options(options)

@@ -114,8 +114,10 @@ class Shared:
                 found.append(tap)
         return tuple(found)
 
-    def options(self, record: RequestRecord, request: Request, target: Target, measured: Measured, *, array: bool) -> Options:
-        """The options of an exchange with this target; `measured` is what the request measures."""
+    def options(
+        self, record: RequestRecord, request: Request, target: Target, measured: Measured | None, *, array: bool
+    ) -> Options:
+        """The options of an exchange with this target; `measured` is what the request measures, if that is known."""
         known = self._options.get(id(target))
         if known is None or known[0] is not target:
             if len(self._options) >= _TARGETS_KEPT:

@@ -190,9 +190,11 @@ class TokenCounter:
 
     def learn(self, request: Request, model: str, actual: int, measured: Measured | None = None) -> None:
         """An upstream said how many tokens a request was."""
+        if actual < _LEAST:
+            return
         sizes = measured or self.measure(request)
         whole = sizes.around + sum(sizes.turns)
-        if whole < _LEAST or actual < _LEAST:
+        if whole < _LEAST:
             return
         ratio = min(4.0, max(0.25, actual / whole))
         _keep(self._ratio, model, self._ratio.get(model, ratio) * 0.8 + ratio * 0.2, _LEARNED_MODELS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import product
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -89,19 +90,30 @@ def decode_request(
 
 
 _FEW_FIELDS = frozenset({"model", "messages", "max_tokens", "system", "tools", "stream", "temperature"})
+_FEW_MESSAGES = 64
+"""Up to so many it does no harm to read them twice, where one of them turns out not to be usual."""
+_ABSENT = type(None)
+_USUAL_TYPES: dict[str, tuple[type, ...]] = {
+    "model": (str,),
+    "max_tokens": (int,),
+    "messages": (list,),
+    "system": (str, _ABSENT),
+    "tools": (list, _ABSENT),
+    "stream": (bool, _ABSENT),
+    "temperature": (int, float, _ABSENT),
+}
+_USUAL_VALUES = frozenset(product(*_USUAL_TYPES.values()))
+"""The types of all values together that a usual request may have."""
+_name_of = attrgetter("name")
 
 
 def _usual_request(value: dict[str, Any], stream: bool | None, version: str | None) -> Request | None:
     """A request of few fields, each with a value as usual; None for any other, which is read field by field or refused."""
-    model, limit, messages, system = value.get("model"), value.get("max_tokens"), value.get("messages"), value.get("system")
-    tools, streamed, temperature = value.get("tools"), value.get("stream"), value.get("temperature")
-    if type(model) is not str or type(limit) is not int or type(messages) is not list or not model or limit < 0:
+    values: tuple[Any, ...] = tuple(map(value.get, _USUAL_TYPES))
+    if tuple(map(type, values)) not in _USUAL_VALUES:
         return None
-    if system is not None and type(system) is not str:
-        return None
-    if type(streamed) not in _FLAGS or type(temperature) not in _NUMBERS or (tools is not None and type(tools) is not list):
-        return None
-    if not 0 < len(messages) <= _FEW_MESSAGES:
+    model, limit, messages, system, tools, streamed, temperature = values
+    if not model or limit < 0 or not 0 < len(messages) <= _FEW_MESSAGES:
         return None
     turns = tuple(filter(None, map(_plain_turn, messages)))
     functions = tuple(filter(None, map(_plain_tool, tools or ())))
@@ -120,13 +132,6 @@ def _usual_request(value: dict[str, Any], stream: bool | None, version: str | No
         max_output=limit,
         temperature=temperature,
     )
-
-
-_FEW_MESSAGES = 64
-"""Up to so many it does no harm to read them twice, where one of them turns out not to be usual."""
-_FLAGS = frozenset((bool, type(None)))
-_NUMBERS = frozenset((int, float, type(None)))
-_name_of = attrgetter("name")
 
 
 def _asked_settings(fields: Fields) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Wire facts: docs/reference/wire-facts.md#chat-requests.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, get_args
 
 from athena.dialects.openai_chat.media import cache_mark
@@ -29,9 +30,18 @@ _FEW_FIELDS = frozenset({
 """A request of these alone asks for nothing else."""
 
 
-_FLAGS = frozenset((bool, type(None)))
-_COUNTS = frozenset((int, type(None)))
-_NUMBERS = frozenset((int, float, type(None)))
+_ABSENT = type(None)
+_USUAL_TYPES: dict[str, tuple[type, ...]] = {
+    "model": (str,),
+    "stream": (bool, _ABSENT),
+    "stream_options": (dict, _ABSENT),
+    "max_completion_tokens": (int, _ABSENT),
+    "max_tokens": (int, _ABSENT),
+    "temperature": (int, float, _ABSENT),
+    "top_p": (int, float, _ABSENT),
+}
+_USUAL_VALUES = frozenset(product(*_USUAL_TYPES.values()))
+"""The types of all values together that a usual request may have."""
 _OPTIONS = frozenset({"include_usage"})
 
 
@@ -40,21 +50,16 @@ def usual_controls(value: dict[str, Any]) -> Request | None:
     either understood as a whole or absent."""
     if not _FEW_FIELDS.issuperset(value):
         return None
-    model, streamed, options = value.get("model"), value.get("stream"), value.get("stream_options")
-    newer, older = value.get("max_completion_tokens"), value.get("max_tokens")
-    temperature, top_p = value.get("temperature"), value.get("top_p")
-    if type(model) is not str or not model or type(streamed) not in _FLAGS:
+    values: tuple[Any, ...] = tuple(map(value.get, _USUAL_TYPES))
+    if tuple(map(type, values)) not in _USUAL_VALUES:
         return None
-    if type(newer) not in _COUNTS or type(older) not in _COUNTS or (newer or 0) < 0 or (older or 0) < 0:
-        return None
-    if type(temperature) not in _NUMBERS or type(top_p) not in _NUMBERS:
+    model, streamed, options, newer, older, temperature, top_p = values
+    if not model or (newer or 0) < 0 or (older or 0) < 0:
         return None
     usage = None
     if options is not None:
-        if type(options) is not dict or not _OPTIONS.issuperset(options):
-            return None
         usage = options.get("include_usage")
-        if type(usage) not in _FLAGS:
+        if not _OPTIONS.issuperset(options) or (usage is not None and type(usage) is not bool):
             return None
     return Request(
         dialect=NAME,

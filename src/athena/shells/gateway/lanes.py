@@ -30,7 +30,9 @@ class Place:
         """The request is done there: the next waiting request gets the place."""
         if self._lane is not None:
             lane, self._lane = self._lane, None
-            _leave(lane)
+            lane.leave()
+            if lane.waiting:
+                _admit(lane)
 
 
 def _leave(lane: Lane[_Waiting]) -> None:
@@ -72,7 +74,9 @@ class Lanes:
 
     def enter_now(self, upstream: str) -> Place | None:
         """A place at the upstream, where one is free; None: `enter` waits for one."""
-        lane = self.of(upstream)
+        lane = self._lanes.get(upstream)
+        if lane is None:
+            lane = self.of(upstream)
         return Place(lane) if lane.begin() else None
 
     async def enter(self, upstream: str, caller: str) -> Place:

@@ -10,7 +10,7 @@ What llhttp allows and we do not: both lengths, codings other than chunked, chun
 from __future__ import annotations
 
 from enum import Enum
-from itertools import chain, repeat
+from itertools import repeat
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -19,6 +19,7 @@ from athena.errors import UpstreamProtocol
 _MAX_INTERIM_RESPONSES = 20
 _LONE_BYTES = 32 * 1024
 """The longest chunk that is looked at without the parser."""
+_BLANKS = repeat(" \t")
 _BODYLESS = frozenset({204, 304})
 
 
@@ -62,7 +63,8 @@ class ResponseFraming:
         self.on_body = self.pieces.append
         self._max_head = max_head_bytes
         self._max_fields = max_fields
-        self._fields: list[tuple[bytes, bytes]] = []
+        self._fields: list[bytes] = []
+        """Names and values by turns."""
 
     @property
     def has_head(self) -> bool:
@@ -165,21 +167,22 @@ class ResponseFraming:
         self._read_fields()
 
     def _read_fields(self) -> None:
-        self._check_count()
         fields = self._fields
+        if len(fields) > 2 * self._max_fields:
+            self._check_count()
         # All of them at once: no value holds the end of a line.
-        texts = b"\r\n".join(chain.from_iterable(fields)).decode("latin-1").split("\r\n")
-        names, values = map(str.lower, texts[::2]), map(str.strip, texts[1::2], repeat(" \t"))
-        headers = self.headers = dict(zip(names, values, strict=False))
-        if len(headers) == len(fields) and len(texts) == 2 * len(fields):
+        texts = b"\r\n".join(fields).decode("latin-1").split("\r\n")
+        headers = dict(zip(map(str.lower, texts[::2]), map(str.strip, texts[1::2], _BLANKS), strict=False))
+        self.headers = headers
+        if 2 * len(headers) == len(texts) == len(fields):
             return
         headers.clear()
-        for name, value in fields:
+        for name, value in zip(fields[::2], fields[1::2], strict=True):
             key, text = name.decode("ascii").lower(), value.decode("latin-1").strip(" \t")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def _check_count(self) -> None:
-        if len(self._fields) > self._max_fields:
+        if len(self._fields) > 2 * self._max_fields:
             raise UpstreamProtocol("the response has too many header fields", code="header_limit")
 
     def _skip_interim(self) -> None:
@@ -281,7 +284,7 @@ class ResponseFraming:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the head, or a trailer."""
-        self._fields.append((name, value))
+        self._fields += (name, value)
 
     def on_headers_complete(self) -> None:
         self._head_complete = True
