@@ -109,6 +109,26 @@ def test_as_many_headers_as_are_allowed_pass(server: Serving) -> None:
     assert status(exchange(server, b"GET / HTTP/1.1\r\n" + HOST + b"A: b\r\n" * 98 + b"Connection: close\r\n\r\n")) == 200
 
 
+def test_a_head_of_many_tiny_fields_is_refused(server: Serving) -> None:
+    assert b"too_many_headers" in exchange(server, b"GET / HTTP/1.1\r\n" + HOST + b"A:\r\n" * 7_000 + b"\r\n")
+
+
+def test_a_head_without_fields_passes_where_none_is_needed(server: Serving) -> None:
+    assert status(exchange(server, b"GET /health HTTP/1.0\r\n\r\n")) == 200
+
+
+def test_only_the_blanks_of_http_stand_around_a_coding(server: Serving) -> None:
+    request = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: \xa0chunked\r\n\r\n0\r\n\r\n"
+    assert status(exchange(server, request)) == 400
+
+
+def test_fields_of_one_name_are_one_list(server: Serving) -> None:
+    """Whatever the case of their names: together they are no id that may be repeated."""
+    line, once, again = b"GET /health HTTP/1.0\r\n", b"X-Request-Id: one\r\n", b"x-request-id: two\r\n"
+    assert b"\r\nx-request-id: one\r\n" in exchange(server, line + once + b"\r\n")
+    assert b"\r\nx-request-id: req_" in exchange(server, line + once + again + b"\r\n")
+
+
 def test_an_endless_head_is_cut_while_it_comes(server: Serving) -> None:
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as client:
         client.sendall(b"GET / HTTP/1.1\r\nA: ")

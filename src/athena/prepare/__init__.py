@@ -60,17 +60,23 @@ def _refuse_bound_features(request: Request, looked: Survey) -> None:
             "previous_response_id: this upstream keeps no conversations; send the whole history as input",
             path="previous_response_id",
         )
-    for name in _BOUND_SETTINGS if request.server else ():
-        if request.server and request.server.get(name):
-            raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
-    for position, turn in enumerate(request.turns) if looked.kinds & FOREIGN else ():
+    if request.server:
+        for name in _BOUND_SETTINGS:
+            if request.server.get(name):
+                raise UnsupportedFeature(f"{name}: this upstream has no such thing", path=name)
+    if looked.kinds & FOREIGN:
+        _refuse_bound_parts(request)
+    if request.max_output == 0:
+        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
+
+
+def _refuse_bound_parts(request: Request) -> None:
+    for position, turn in enumerate(request.turns):
         for part in turn.parts:
             if isinstance(part, Foreign) and part.kind.startswith(_BOUND_PARTS):
                 asked = part.kind == "compaction_trigger"
                 why = "this upstream compacts no history" if asked else "only its maker can read a compacted history"
                 raise UnsupportedFeature(f"turns[{position}]: {why}", path=f"turns[{position}]")
-    if request.max_output == 0:
-        raise UnsupportedFeature("max_tokens: 0 only warms a prompt cache, which this upstream cannot do", path="max_tokens")
 
 
 def _refuse_nothing(losses: list[Loss]) -> NoReturn:

@@ -43,12 +43,15 @@ class Attempts:
 
     def choose(self, request: Request, headers: Mapping[str, str]) -> None:
         """Put the targets in order, without those whose upstream is down. Raises where none is left."""
-        self._shared.retry_budget.request()
-        self.targets = tuple(self._shared.health.candidates(self._ordered(request, headers)))
+        shared, targets = self._shared, self.targets
+        shared.retry_budget.request()
+        if len(targets) > 1:
+            targets = self._ordered(request, headers)
+        self.targets = tuple(shared.health.candidates(targets))
 
     def _ordered(self, request: Request, headers: Mapping[str, str]) -> tuple[Target, ...]:
         chooser, record = self._shared.chooser, self._record
-        if chooser is None or len(self.targets) == 1:
+        if chooser is None:
             return self.targets
         wish = self._wish = TargetWish(
             request_id=record.request_id,
@@ -64,14 +67,14 @@ class Attempts:
 
     def advance(self) -> bool:
         """Go to the next target that may be asked; False where there is none."""
-        last = len(self.targets) - 1
-        while self._position < last:
-            self._position += 1
-            self._retries = 0
-            self.target = self.targets[self._position]
-            if self._position == last or self._shared.health.is_up(self.target.upstream):
+        targets, position = self.targets, self._position + 1
+        last = len(targets) - 1
+        while position <= last:
+            target = targets[position]
+            if position == last or self._shared.health.is_up(target.upstream):
+                self._position, self._retries, self.target = position, 0, target
                 return True
-            # Another request is probing that one by now.
+            position += 1  # another request is probing that one by now
         return False
 
     def begin(self) -> None:

@@ -27,16 +27,16 @@ class AnswerMarks:
     def note(self, event: Event) -> None:
         """One event. Text and reasoning need not be told again once there is some."""
         match event:
-            case TextDelta():
-                self.has_text = bool(event.text.strip())
+            case Done():
+                self.finish = event.finish.kind
             case ThinkingDelta():
                 self.has_reasoning = bool(event.text.strip())
             case ToolCallStart():
                 self.began = True
+            case TextDelta():
+                self.has_text = bool(event.text.strip())
             case WholePart():
                 self.has_parts = True
-            case Done():
-                self.finish = event.finish.kind
             case _:
                 pass
 

@@ -82,6 +82,7 @@ _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", cod
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
 _NOTED = frozenset(get_args(Event)) - {TextDelta, ToolCallDelta, Start}
 """Of which events an answer's marks and checks are told."""
+_CHECKED = (ToolCallComplete, Error)
 
 
 class ServingState(Enum):
@@ -338,7 +339,7 @@ class Serving:
         record.upstream, record.upstream_model, record.upstream_dialect = target.upstream, target.model, target.dialect
         try:
             self._memory.building()
-            request = fitted_request(self.request, target)
+            request = fitted_request(self.request, target) if target.tools == "none" else self.request
             # What a small request measures is found out when an answer teaches something about it.
             is_small = self._recall is None and not self._builds_aside and not request.stream
             measured = self._measured = self._shared.tokens.measure(request, self._recall) if not is_small else None
@@ -346,7 +347,7 @@ class Serving:
             if self._taps.active:
                 options = self._taps.options(options)
             exchange = Exchange(request, route, options, self._recall)
-            warning = near_size_limit(exchange, target)
+            warning = near_size_limit(exchange, target) if target.context_limit_kb else ""
         except (ClientError, UpstreamError) as error:
             self._not_built(error)
             return
@@ -531,15 +532,18 @@ class Serving:
     def _note(self, events: tuple[Event, ...]) -> None:
         marks = self._marks
         if not marks.has_text:
-            marks.has_text = any(type(event) is TextDelta and event.text.strip() for event in events)
+            for event in events:
+                if type(event) is TextDelta and event.text.strip():
+                    marks.has_text = True
+                    break
         # Nearly all events of a long read are pieces of text, which nothing more is to be noted of.
-        for event in compress(events, map(_NOTED.__contains__, map(type, events))):
-            if isinstance(event, ToolCallComplete | Error):
+        for noted in compress(events, map(_NOTED.__contains__, map(type, events))):
+            if isinstance(noted, _CHECKED):
                 if self._checks is None:
                     self._checks = CallChecks(self.request, self.record)
-                self._checks.note(event)
-            elif not marks.has_reasoning or type(event) is not ThinkingDelta:
-                marks.note(event)
+                self._checks.note(noted)
+            elif not marks.has_reasoning or type(noted) is not ThinkingDelta:
+                marks.note(noted)
         if self._taps.event_taps:
             self._taps.understood(events)
 

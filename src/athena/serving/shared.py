@@ -99,7 +99,10 @@ class Shared:
     @property
     def wants_bodies(self) -> bool:
         """Does anybody want to see the bodies of clients' requests?"""
-        return any([watcher.wants_bodies() for watcher in self._asked_watchers])  # noqa: C419  # a list is faster here
+        for watcher in self._asked_watchers:  # noqa: SIM110  # faster than `any` here
+            if watcher.wants_bodies():
+                return True
+        return False
 
     def taps(self, record: RequestRecord, request: Request, key: str | None) -> tuple[Tap, ...]:
         """The taps that watch this request, beside those that are told of its end only."""

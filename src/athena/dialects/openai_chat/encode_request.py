@@ -86,13 +86,15 @@ def _foreign_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
             if isinstance(value, dict) and isinstance(body.get(key), dict):
                 value = {**body[key], **value}
             body[key] = value
-    for key, value in (request.extras or {}).items():
-        if key in writer.profile.pass_fields:
-            body[key] = value
-        else:
-            writer.drop(key, "unknown to this upstream")
-    for key in request.server or ():
-        writer.hint(key, "a setting of the client's own provider")
+    if request.extras:
+        for key, value in request.extras.items():
+            if key in writer.profile.pass_fields:
+                body[key] = value
+            else:
+                writer.drop(key, "unknown to this upstream")
+    if request.server:
+        for key in request.server:
+            writer.hint(key, "a setting of the client's own provider")
     if request.speed is not None:
         writer.hint("speed", "not taken by this upstream")
     return body

@@ -152,7 +152,8 @@ class Driver:
             self._task = self._timer = self._read = self._fault = None
 
     def _close(self) -> None:
-        self._leave_relay()
+        if self._relays:
+            self._leave_relay()
         self._relay = self._splice = None
         record = self._serving.record
         record.chunks = self._chunks
@@ -306,22 +307,20 @@ class Driver:
     def _feed(self, data: bytes, now: float, worked_from: float) -> None:
         try:
             if len(data) <= _SLICE and self._quiet <= _LARGE_TEXT:
-                self._take(self._fed(data, now), now)
+                step = self._serving.data(data, now)
+                self._quiet = 0 if step.events else self._quiet + len(data)
+                self._take(step, now)
             else:
                 self._feed_slices(data, now, worked_from + _TURN_S)
         except Exception as fault:
             self._fail(fault)
         self._own_time += time.perf_counter() - worked_from
 
-    def _fed(self, data: bytes, now: float) -> Step:
-        step = self._serving.data(data, now)
-        self._quiet = 0 if step.events else self._quiet + len(data)
-        return step
-
     def _on_end(self, failure: UpstreamError | None) -> None:
         if self._is_over():
             return
-        self._leave_relay()
+        if self._relays:
+            self._leave_relay()
         now = self._loop.time()
         try:
             if self._is_large():
@@ -384,7 +383,8 @@ class Driver:
             if large or (at and time.perf_counter() > until):
                 break
             at += len(part)
-            step = self._fed(part, now)
+            step = self._serving.data(part, now)
+            self._quiet = 0 if step.events else self._quiet + len(part)
             if step.head is None and self._serving.state is ServingState.READING:
                 written.append(step)
                 continue

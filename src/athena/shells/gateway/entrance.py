@@ -77,11 +77,10 @@ class Entrance:
     ) -> None:
         """One request of a client, answered to its end; with a `refusal`, by that error in the client's dialect. `endpoint` is
         what it asks for where its path does not say so; `owner` is the name of the key whose request it is, shown before."""
-        path = client.path
-        record = RequestRecord(request_id=_request_id(client.headers), path=path[:PATH_SHOWN])
-        endpoint = endpoint or gateway_endpoint(client.method, path, client.query, client.headers)
-        dialect = get_dialect(endpoint.dialect if endpoint is not None else dialect_of_error(path, client.headers))
-        record.dialect = dialect.name
+        path, method, headers = client.path, client.method, client.headers
+        endpoint = endpoint or gateway_endpoint(method, path, client.query, headers)
+        dialect = get_dialect(endpoint.dialect if endpoint is not None else dialect_of_error(path, headers))
+        record = RequestRecord(_request_id(headers), dialect.name, path[:PATH_SHOWN])
         unserved = Unserved(configured.recorder, client, record, asyncio.get_running_loop().time(), time.time())
         try:
             if refusal is not None:
@@ -95,19 +94,19 @@ class Entrance:
                 if is_page(path):
                     serve_page(client, self._inspection.api)
                     return
-            if client.method == "GET" and asks_for_socket(client.method, client.headers):
+            if method == "GET" and asks_for_socket(method, headers):
                 self._open_socket(endpoint, configured, record, client)
                 return
             if endpoint is None or (endpoint.action == "metrics" and not configured.config.metrics.enabled):
                 raise unknown_path(path)
-            if client.method not in endpoint.methods:
+            if method not in endpoint.methods:
                 allowed = " or ".join(endpoint.methods)
-                message = f"{client.method} is not allowed here; use {allowed}"
+                message = f"{method} is not allowed here; use {allowed}"
                 raise ClientError(message, code="method_not_allowed", status=405)
             received = ReceivedRequest(client, endpoint, dialect, record, configured, unserved)
             handler = self._open_handlers.get(endpoint.action)
             if handler is None:
-                key = received.key = unserved.key = credential(client.headers, client.query)
+                key = received.key = unserved.key = credential(headers, client.query)
                 config = configured.config
                 record.key = admit_key(config, key, endpoint) if owner is None else admit_owner(config, owner)
                 handler = self._handlers[endpoint.action]

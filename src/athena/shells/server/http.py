@@ -178,7 +178,8 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._head_read = len(data)
                 self._since = self.loop.time()
-            if self._is_oversized(self._head_bytes + len(self._url) + len(b"\r\n".join(self._fields)) + 2):
+            size = self._head_bytes + len(self._url) + len(b"\r\n".join(self._fields)) + 2
+            if size > self._limits.header_bytes or len(self._fields) > 2 * self._most_fields:
                 self.refuse(*self._size_problem())
                 return
             self._watch()
@@ -274,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
         # All fields at once: no value holds the end of a line, and what stands between them is as long as it was.
         fields = b"\r\n".join(self._fields)
         self._head_bytes += len(self._url) + len(fields) + 2
-        if self._is_oversized(self._head_bytes):
+        if self._head_bytes > self._limits.header_bytes or len(self._fields) > 2 * self._most_fields:
             self._refuse_soon(*self._size_problem())
         texts = fields.decode("latin-1").split("\r\n")
         names, values = list(map(str.lower, texts[::2])), texts[1::2]
@@ -323,9 +324,6 @@ class HttpConnection(asyncio.Protocol):
 
     def _has_body(self) -> bool:
         return any(name.lower() in FRAMING for name in islice(self._fields, 0, None, 2))
-
-    def _is_oversized(self, size: int) -> bool:
-        return size > self._limits.header_bytes or len(self._fields) > 2 * self._most_fields
 
     def _size_problem(self) -> HeadProblem:
         if len(self._fields) > 2 * self._most_fields:

@@ -139,13 +139,13 @@ class ResponseFraming:
             seen = len(held)
             held += data
             end = held.find(b"\r\n\r\n", max(0, seen - 3))
-        size = end + 4 if end >= 0 else len(held or b"")
-        if self._head_bytes + size > self._max_head:
+        total = self._head_bytes + (end + 4 if end >= 0 else len(held or b""))
+        if total > self._max_head:
             raise UpstreamProtocol("the response's headers are too large", code="header_limit")
         if end < 0:
             return -1
-        self._head_bytes += size
-        return size
+        self._head_bytes = total
+        return end + 4
 
     def _parse_head(self, head: bytes) -> None:
         parser = HttpResponseParser(self)
