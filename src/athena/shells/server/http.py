@@ -272,12 +272,15 @@ class HttpConnection(asyncio.Protocol):
         if self._repeating:
             return
         self._in_head = self._fresh = False
-        # All fields at once: no value holds the end of a line, and what stands between them is as long as it was.
+        # All fields at once: what stands between them is as long as it was.
         fields = b"\r\n".join(self._fields)
         self._head_bytes += len(self._url) + len(fields) + 2
         if self._head_bytes > self._limits.header_bytes or len(self._fields) > 2 * self._most_fields:
             self._refuse_soon(*self._size_problem())
         texts = fields.decode("latin-1").split("\r\n")
+        if len(texts) != (len(self._fields) or 1):
+            # The parser lets no value pass that holds the end of a line; were there one, it must not become a field.
+            texts = [text.decode("latin-1") for text in self._fields]
         names, values = list(map(str.lower, texts[::2])), texts[1::2]
         parser, url = self._parser, self._url
         assert parser is not None
