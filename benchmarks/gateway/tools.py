@@ -1,4 +1,4 @@
-"""The C programs (`upstream.c`, `load.c`, `jumps.c`), compiled at first use into `.build`, and again when their source changes."""
+"""The C programs (`upstream.c`, `load.c`, `jumps.c`), compiled into `.build` at first use and when their source changes."""
 
 from __future__ import annotations
 
