@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -126,6 +127,29 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
         assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
     kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
     assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+
+
+@pytest.mark.parametrize("body", [b'{"prompt_cache_key":"sk-plain-1234"}', b'{"prompt_cache_key":"\\u0073k-plain-1234"}'])
+def test_a_secret_that_names_a_session_is_masked(body: bytes) -> None:
+    """A client may use its key as the name of its cache: an archive finds the recording by that."""
+    tap = next(taps_of_nothing())
+    assert tap.asked_as is not None
+    tap.asked_as = msgspec.structs.replace(tap.asked_as, body=body)
+    assert tap.parted(()).about.whose.session == "sk-plain-1234"
+    parted = tap.parted(("sk-plain-1234",))
+    assert (parted.about.whose.session, parted.whole().header.session) == ("***", "***")
+
+
+def test_the_size_of_texts_is_that_of_their_records() -> None:
+    """Of one record or of several, in reads of one text or of many."""
+    texts = [b'"a"', b'"b",\n"cd"', b'"e, f",\n"",\n"g"']
+    for records in (RECORDS[:1], RECORDS[1:], RECORDS):
+        tap = next(taps_of_nothing())
+        for number, text in enumerate(texts * 2):
+            tap.notes.extend((1000.0, text, records[number // 2 % len(records)]))
+            tap.passed(b"read", b"written", 1000.0)
+        streams = tap.parted(()).streams
+        assert streams.size == sum(map(len, (*streams.pieces()[0], *streams.pieces()[1])))
 
 
 def test_half_a_character_in_a_failure_is_recorded() -> None:

@@ -10,7 +10,7 @@ import msgspec
 from athena.recording import lines
 from athena.recording.heads import bare_recording, read_head
 from athena.recording.parted import About, Parted, Streams
-from athena.recording.secrets import masks
+from athena.recording.secrets import Mask, masks
 from athena.recording.served_by import ServedBy, SettingsMemo
 from athena.recording.steps import Steps
 from athena.serving.sessions import Belonging, session_in
@@ -81,25 +81,34 @@ class PackedExchange:
         """The same in parts, which takes less time. `memo` remembers settings from one request to the next."""
         hidden = (*secrets, self.key or "", *[secret for target in self.targets for secret in target.secrets])
         mask = masks(hidden)
-        steps = self.steps
-        streams = steps.streams()
-        if mask.finds(streams.data) or mask.finds(streams.texts) or steps.may_hide(mask):
-            # Stream by stream: a secret may be cut into pieces.
-            reads, writes = streams.pieces()
-            streams = Streams.of(0.0, [], steps.times, mask.pieces(reads), mask.pieces(writes))
-        whose = self.whose()
-        at, key, dialect, upstream, model, _ = self.about
-        head = self.head
-        # Most heads hold no secret: to look at all of one takes less than at each part.
-        if not mask.is_plain or mask.finds(head):
-            told = read_head(head)
-            head = msgspec.json.encode(bare_recording(told, whose, mask=mask))
-            streams = msgspec.structs.replace(streams, clock=told.clock, places=[place for place, *_ in told.happened])
-            whose = Belonging(*map(mask.text, msgspec.structs.astuple(whose)))
+        streams, whose = self.steps.streams(), self.whose()
+        at, key, dialect, upstream, model, said = self.about
+        # To look at all that there is takes less than to look at each part of it: most requests hold no secret at all.
+        pieces = [self.head, *self.bodies, streams.data, streams.texts, *self.steps.around()]
+        if whose is not said:
+            pieces.append(whose.session.encode("utf-8", "surrogatepass"))
+        if mask.is_plain and not mask.finds_in(pieces) and not self.steps.may_hide(mask, streams.texts):
+            head, bodies = self.head, self.bodies
+        else:
+            head, bodies, streams, whose = self._masked(mask, streams, whose)
         return Parted(
             head=head,
             about=About(self.name, at, self.kind, self.is_special, whose, key, dialect, upstream, model),
             settings=self.served_by.written(hidden, mask, memo),
-            bodies=[mask.data(body) for body in self.bodies],
+            bodies=bodies,
             streams=streams,
         )
+
+    def _masked(self, mask: Mask, streams: Streams, whose: Belonging) -> tuple[bytes, list[bytes], Streams, Belonging]:
+        """Head, bodies, streams, and whose it is, without secrets."""
+        head, steps = self.head, self.steps
+        if mask.finds_in((streams.data, streams.texts, *steps.around())) or steps.may_hide(mask, streams.texts):
+            # Stream by stream: a secret may be cut into pieces.
+            reads, writes = streams.pieces()
+            streams = Streams.of(0.0, [], steps.times, mask.pieces(reads), mask.pieces(writes))
+        if not mask.is_plain or mask.finds(head):
+            told = read_head(head)
+            head = msgspec.json.encode(bare_recording(told, whose, mask=mask))
+            streams = msgspec.structs.replace(streams, clock=told.clock, places=[place for place, *_ in told.happened])
+        whose = Belonging(*map(mask.text, msgspec.structs.astuple(whose)))
+        return head, [mask.data(body) for body in self.bodies], streams, whose

@@ -41,6 +41,8 @@ def plain_mapping(headers: Mapping[str, str]) -> dict[str, str]:
     kept = _kept_names(names) if len(names) <= _MOST_NAMES else None
     if kept is None:
         return plain_headers(headers.items())
+    if len(kept) == len(names) and type(headers) is dict:
+        return headers  # as most answers have them
     return {name: headers[name] for name in kept}
 
 
@@ -98,11 +100,30 @@ class Mask:
         any is in a value."""
         self.has_quotes = any(b'"' in secret for secret in self._known)
         """Has any of them a quote in it? One that has none stands inside of one string of JSON, or outside of all."""
+        # A character of ASCII has an escape with two zeros, and of the short ones only that of a slash is not needed.
+        self._escapes = [b"\\u00" if all(map(bytes.isascii, self._known)) else b"\\u"]
+        if any(b"/" in secret for secret in self._known):
+            self._escapes.append(b"\\/")
 
     def finds(self, data: bytes) -> bool:
         """Is any secret in there? Looking for each of them is many times as fast as looking for all of them at once."""
         for secret in self._known:  # noqa: SIM110  # a generator takes longer than the search
             if secret in data:
+                return True
+        return False
+
+    def finds_in(self, pieces: Sequence[bytes]) -> bool:
+        """Is any secret in one of these?"""
+        for secret in self._known:
+            for piece in pieces:
+                if secret in piece:
+                    return True
+        return False
+
+    def finds_escapes(self, data: bytes) -> bool:
+        """Where the secrets are plain: is there an escape in this JSON that may stand for a character of one of them?"""
+        for escape in self._escapes:  # noqa: SIM110  # as above
+            if escape in data:
                 return True
         return False
 

@@ -80,12 +80,8 @@ def _run_end(items: Sequence[Any], at: int) -> int:
 
 
 _read_texts = msgspec.json.Decoder(list[str]).decode
-_HIDING_ESCAPES = (b"\\u", b"\\/")
-"""Those that may stand for a character that is also written without one."""
-
-
-def _around(record: SplicedRecord) -> tuple[bytes, ...]:
-    return record.head, record.tail, record.before, record.behind
+_Step: TypeAlias = tuple[bytes, bytes | SplicedRecord]
+"""What came, and what left for it; or texts, and the record that both follow from."""
 
 
 class Steps:
@@ -121,66 +117,72 @@ class Steps:
         self._read_sizes += pack.read_sizes.tolist()
 
     def _take_notes(self, notes: list[Any]) -> None:
-        written = {id(left) for left in notes[2::3] if type(left) is list}
-        """Reads for which all of their parts left, and nothing else."""
+        times, steps, first = self.times, [], len(self.times)  # type: list[float], list[_Step], int
+        written = set(map(id, notes[2::3]))
+        """Among them the reads for which all of their parts left, and nothing else."""
         bursts: dict[int, tuple[int, int]] = {}
         for when, what, more in zip(notes[::3], notes[1::3], notes[2::3], strict=True):
             if type(what) is Occurrence:
-                self.happened.append((len(self.times), what, when, more))
-            elif type(what) is list and id(what) in written:
-                bursts[id(what)] = len(self.times), len(what)
-                self._take_parts(when, what)
-            elif type(what) is list:
-                came = [left.came(texts) if type(left) is SplicedRecord else texts for texts, left in what]
-                self._take_step(when, b"".join(came), b"")
-            elif type(more) is list:
-                self._bursts.append((*bursts[id(more)], len(self.times)))
-                self._take_step(when, b"", b"")
+                self.happened.append((len(times), what, when, more))
+                continue
+            if type(what) is not list:
+                if type(more) is list:
+                    self._bursts.append((*bursts[id(more)], len(times)))
+                    more = b""
+                steps.append((what, more))
+            elif id(what) in written:
+                bursts[id(what)] = len(times), len(what)
+                steps += what
+                times += [when] * (len(what) - 1)
             else:
-                self._take_step(when, what, more)
+                came = [left.came(texts) if type(left) is SplicedRecord else texts for texts, left in what]
+                steps.append((b"".join(came), b""))
+            times.append(when)
+        if steps:
+            self._take_steps(first, steps)
 
-    def _take_step(self, when: float, came: bytes, left: bytes | SplicedRecord) -> None:
-        self._take_parts(when, [(came, left)])
-
-    def _take_parts(self, when: float, parts: list[tuple[bytes, bytes | SplicedRecord]]) -> None:
-        """Steps of one moment."""
-        at, splices = len(self.times), self._splices
-        self.times += [when] * len(parts)
-        self._read_sizes += [len(came) for came, _ in parts]
-        for came, left in parts:
-            if type(left) is SplicedRecord:
-                self._texts.append(came)
-                self._write_sizes.append(0)
-                first, count, last = splices[-1] if splices else (0, 0, None)
-                if first + count == at and last == left:
-                    splices[-1] = first, count + 1, left
+    def _take_steps(self, first: int, steps: list[_Step]) -> None:
+        """What came and left in these steps. Most of it is done for all of them at once: there are many."""
+        came, left = map(list, zip(*steps, strict=True))  # type: list[bytes], list[Any]
+        self._read_sizes += map(len, came)
+        splices = self._splices
+        for place, record in enumerate(left):
+            if type(record) is SplicedRecord:
+                self._texts.append(came[place])
+                came[place] = left[place] = b""
+                at, count, last = splices[-1] if splices else (0, 0, None)
+                if at + count == first + place and (last is record or last == record):
+                    splices[-1] = at, count + 1, record
                 else:
-                    splices.append((at, 1, left))
-            elif type(left) is bytes:
-                self._reads.append(came)
-                self._writes.append(left)
-                self._write_sizes.append(len(left))
-            at += 1
+                    splices.append((first + place, 1, record))
+        self._write_sizes += map(len, left)
+        self._reads += came
+        self._writes += left
 
     def streams(self) -> Streams:
         """The same as streams that do not know yet where other things happened."""
         data, texts = b"".join(self._reads + self._writes), b"".join(self._texts)
         return Streams(0.0, [], self._read_sizes, self._write_sizes, data, self.times, self._splices, texts, self._bursts)
 
-    def may_hide(self, mask: Mask) -> bool:
-        """May a record hold a secret that its text does not show? In what stands around the text, between the two, or because
-        the client got the text with other escapes."""
-        if not self._splices:
-            return False
+    def around(self) -> list[bytes]:
+        """What stands around the texts of all records."""
+        found: list[bytes] = []
+        last = None
+        for _, _, record in self._splices:
+            if record is not last:
+                last = record
+                found += (record.head, record.tail, record.before, record.behind)
+        return found
+
+    def may_hide(self, mask: Mask, texts: bytes) -> bool:
+        """May a record hold a secret that neither its text nor what stands around it shows? Between the two, or because the
+        client got the text with other escapes. `texts` are those of all records."""
         if mask.has_quotes:
-            return True
-        records = {id(record): record for _, _, record in self._splices}.values()
-        # In one go: were one found that begins in one part and ends in the next, it would be looked at once more in vain.
-        if mask.finds(b"\n".join([part for record in records for part in _around(record)])):
-            return True
-        texts = b"".join(self._texts)
+            return bool(self._splices)
         # Most texts have no escape at all, and that is seen at once.
-        if b"\\" not in texts or (mask.is_plain and not any(escape in texts for escape in _HIDING_ESCAPES)):
+        if b"\\" not in texts:
+            return False
+        if mask.is_plain and not mask.finds_escapes(texts):
             return False
         sizes = [size for first, count, _ in self._splices for size in self._read_sizes[first : first + count]]
         return mask.finds(msgspec.json.encode(_read_texts(b"[%b]" % b",".join(cut(texts, sizes)[0]))))
