@@ -20,6 +20,9 @@ from athena.recording.verdicts import verdict_of
 from athena.serving.record import FIELDS
 from athena.serving.sessions import Belonging
 
+_BETWEEN = b",\n"
+"""What stands between two texts of one read. No text has a line's end."""
+
 
 class Streams(msgspec.Struct, frozen=True, array_like=True):
     """All reads and writes of one exchange, as steps: what was read at one moment, and what left for it."""
@@ -90,16 +93,32 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
     @property
     def size(self) -> int:
         """Bytes of all that came and went; of spliced steps as if no text had an escape."""
-        size, at = len(self.data) + len(self.texts), 0
-        for first, count, record in self.splices:
-            length = sum(self.reads[first : first + count])
-            # A border between two texts is the end of one record and the beginning of the next. It alone has a line's end.
-            borders = self.texts.count(b"\n", at, at + length)
-            at += length
-            around = len(record.head) + len(record.tail) - 2
-            size += (count + borders) * (around + (around if record.stays else len(record.before) + len(record.behind)))
-            size += length - 2 * len(b",\n") * borders
+        splices, size = self.splices, len(self.data) + len(self.texts)
+        if not splices:
+            return size
+        one, all_counts = splices[0][2], 0
+        for _, count, record in splices:
+            if record is not one:
+                break
+            all_counts += count
+        else:
+            # As almost always, and the texts are searched in one go.
+            return size + _around_texts(one, all_counts, self.texts)
+        at = 0
+        for first, count, record in splices:
+            end = at + sum(self.reads[first : first + count])
+            size += _around_texts(record, count, self.texts[at:end])
+            at = end
         return size
+
+
+def _around_texts(record: SplicedRecord, count: int, texts: bytes) -> int:
+    """Bytes of that many reads and writes with these texts, without one time those of the texts as they are kept."""
+    # A border between two texts is the end of one record and the beginning of the next.
+    borders = texts.count(_BETWEEN)
+    around = len(record.head) + len(record.tail) - 2
+    beside = around if record.stays else len(record.before) + len(record.behind)
+    return (count + borders) * (around + beside) + len(texts) - 2 * len(_BETWEEN) * borders
 
 
 class OrderedStreams(msgspec.Struct, frozen=True, array_like=True):
