@@ -220,7 +220,10 @@ class Archive:
 
     def _same(self, place: tuple[str, ...], body: bytes) -> int | None:
         """The blob of an equal body that is remembered: a client asked twice."""
-        return next((number for number, _, earlier in self._bodies.get(place, []) if earlier == body), None)
+        for number, _, earlier in self._bodies.get(place, ()):
+            if earlier == body:
+                return number
+        return None
 
     def _kept(self, base: int | None, told: bytes, body: bytes) -> int:
         """The blob that tells the body so, a new one unless there is one. What follows from a blob is named by that and by the
@@ -540,7 +543,9 @@ def _packed_streams(group: Sequence[Streams | None]) -> bytes:
     """The streams of a group. Moments are numbers without a pattern, and texts without what stood around them are words: both
     take long to pack and become little shorter."""
     told = [
-        None if each is None else (msgspec.structs.replace(each, data=b"", times=[], texts=b""), len(each.data))
+        None
+        if each is None
+        else ((each.clock, each.places, each.reads, each.writes, b"", (), each.splices, b"", each.bursts), len(each.data))
         for each in group
     ]
     first = msgspec.msgpack.encode(told)
