@@ -80,8 +80,8 @@ def _run_end(items: Sequence[Any], at: int) -> int:
 
 
 _read_texts = msgspec.json.Decoder(list[str]).decode
-_Step: TypeAlias = tuple[bytes, bytes | SplicedRecord]
-"""What came, and what left for it; or texts, and the record that both follow from."""
+_NO_BYTES = ((b"", b""),)
+_NO_SPLICE = 0, 0, None
 
 
 class Steps:
@@ -117,47 +117,44 @@ class Steps:
         self._read_sizes += pack.read_sizes.tolist()
 
     def _take_notes(self, notes: list[Any]) -> None:
-        times, steps, first = self.times, [], len(self.times)  # type: list[float], list[_Step], int
+        # All in one loop: to call a method for a step takes longer than what it does.
+        times, splices, reads, writes, texts = self.times, self._splices, self._reads, self._writes, self._texts
+        read_sizes, write_sizes = self._read_sizes, self._write_sizes
         written = set(map(id, notes[2::3]))
         """Among them the reads for which all of their parts left, and nothing else."""
         bursts: dict[int, tuple[int, int]] = {}
         for when, what, more in zip(notes[::3], notes[1::3], notes[2::3], strict=True):
+            parts: Sequence[tuple[bytes, bytes | SplicedRecord]]
             if type(what) is Occurrence:
                 self.happened.append((len(times), what, when, more))
                 continue
-            if type(what) is not list:
-                if type(more) is list:
-                    self._bursts.append((*bursts[id(more)], len(times)))
-                    more = b""
-                steps.append((what, more))
+            if type(more) is list:
+                self._bursts.append((*bursts[id(more)], len(times)))
+                parts = _NO_BYTES
+            elif type(what) is bytes:
+                parts = ((what, more),)
             elif id(what) in written:
                 bursts[id(what)] = len(times), len(what)
-                steps += what
-                times += [when] * (len(what) - 1)
+                parts = what
             else:
-                came = [left.came(texts) if type(left) is SplicedRecord else texts for texts, left in what]
-                steps.append((b"".join(came), b""))
-            times.append(when)
-        if steps:
-            self._take_steps(first, steps)
-
-    def _take_steps(self, first: int, steps: list[_Step]) -> None:
-        """What came and left in these steps. Most of it is done for all of them at once: there are many."""
-        came, left = map(list, zip(*steps, strict=True))  # type: list[bytes], list[Any]
-        self._read_sizes += map(len, came)
-        splices = self._splices
-        for place, record in enumerate(left):
-            if type(record) is SplicedRecord:
-                self._texts.append(came[place])
-                came[place] = left[place] = b""
-                at, count, last = splices[-1] if splices else (0, 0, None)
-                if at + count == first + place and (last is record or last == record):
-                    splices[-1] = at, count + 1, record
+                came = [left.came(part) if type(left) is SplicedRecord else part for part, left in what]
+                parts = ((b"".join(came), b""),)
+            times += [when] * len(parts)
+            for part, left in parts:
+                read_sizes.append(len(part))
+                if isinstance(left, bytes):
+                    reads.append(part)
+                    writes.append(left)
+                    write_sizes.append(len(left))
+                    continue
+                texts.append(part)
+                at = len(write_sizes)
+                write_sizes.append(0)
+                first, count, last = splices[-1] if splices else _NO_SPLICE
+                if last is left and first + count == at:
+                    splices[-1] = first, count + 1, last
                 else:
-                    splices.append((first + place, 1, record))
-        self._write_sizes += map(len, left)
-        self._reads += came
-        self._writes += left
+                    splices.append((at, 1, left))
 
     def streams(self) -> Streams:
         """The same as streams that do not know yet where other things happened."""
