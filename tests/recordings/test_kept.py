@@ -42,7 +42,7 @@ from athena.shells.cli import cli
 from athena.shells.migrations import scripts
 from athena.shells.recorder.archive import Archive, _unpacked
 from athena.shells.recorder.recorder import DATABASE
-from athena.shells.recorder.ring import Ring
+from athena.shells.recorder.ring import Ring, live_row
 from athena.shells.recorder.token import inspector_token
 from athena.shells.recorder.writer import RecordingWriter
 from athena.testing import replayed_upstream
@@ -246,6 +246,24 @@ def test_the_ring_keeps_errors_longest() -> None:
     assert [row.id for row in ring.rows(Filter(), 10)[0]] == ["req_5", "req_4", "req_3", "req_0"]
     small = Ring(most=100, most_bytes=1)
     assert small.add(next(made_taps(1)))[1] == ["req_0"], "an exchange that is larger than the ring does not stay"
+
+
+def test_rows_of_the_ring_hold_no_secret() -> None:
+    """In memory as on disk, finished or in flight: a client may use its key as the name of its cache or of its session."""
+    secret = "sk-plain-1234"
+    ring = Ring(most=4, most_bytes=1 << 20, secrets=lambda: (secret,))
+    named = {"x-claude-code-session-id": f"of {secret}"}
+    for headers in ({}, named):
+        tap = next(made_taps(1))
+        assert tap.asked_as is not None
+        body = b'{"prompt_cache_key":"%b"}' % secret.encode()
+        tap.asked_as = msgspec.structs.replace(tap.asked_as, body=body, headers=headers)
+        tap.record.model = f"model {secret}"
+        name, _ = ring.add(tap)
+        for row in (ring.row(name), live_row(tap, (secret,))):
+            assert secret not in repr(row)
+            assert row.model == "model ***"
+    assert ring.row(name).session == "of ***"
 
 
 def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = None) -> Iterator[RecordingTap]:  # type: ignore[assignment]

@@ -69,10 +69,6 @@ class PackedExchange:
         session = session_in(self.body)
         return msgspec.structs.replace(known, session=session) if session else known
 
-    def bare(self) -> lines.Recording:
-        """It as a recording without settings, bodies, reads and writes; secrets are not masked in it."""
-        return bare_recording(read_head(self.head), self.whose())
-
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials."""
         return self.parted(secrets).whole()

@@ -62,7 +62,7 @@ class Recorder:
         self._live: dict[RecordingTap, None] = {}
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ring = Ring(most=settings.memory_exchanges, most_bytes=settings.memory_mb * 1024 * 1024)
+        self._ring = Ring(most=settings.memory_exchanges, most_bytes=settings.memory_mb * 1024 * 1024, secrets=secrets)
         self._writer: RecordingWriter | None = None
         if mode == "disk":
             self._writer = RecordingWriter(
@@ -167,7 +167,7 @@ class Recorder:
 
     def _tell_live(self, tap: RecordingTap) -> None:
         if tap in self._live:
-            self._tell("row", live_row(tap))
+            self._tell("row", live_row(tap, self._secrets()))
 
     def _written(self, written: list[tuple[str, Parted]]) -> None:
         # Rows are made here, and only for those who listen.
@@ -198,7 +198,7 @@ class Recorder:
 
     def live_rows(self) -> list[ExchangeRow]:
         """Requests in flight, the newest first."""
-        rows = [live_row(tap) for tap in self._live]
+        rows = [live_row(tap, self._secrets()) for tap in self._live]
         return sorted(rows, key=lambda row: row.at, reverse=True)
 
     async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from athena.recording.filters import Filter
-from athena.recording.show import row_of
+from athena.recording.secrets import masks
 from athena.recording.tap import RecordingTap
 from athena.recording.view import ExchangeRow
 from athena.serving.record import as_fields
 from athena.serving.sessions import Belonging, said_by
+from athena.shells.recorder.archive import named_row
 
 _MOST_UNSERVED = 0.25
 """The share of the ring that refusals and what was passed through may have: strangers and polls make any number of them."""
@@ -22,7 +24,9 @@ _MOST_SPECIAL = 0.5
 class Ring:
     """At most so many exchanges, and so many bytes."""
 
-    def __init__(self, *, most: int, most_bytes: int) -> None:
+    def __init__(self, *, most: int, most_bytes: int, secrets: Callable[[], Iterable[str]] = tuple) -> None:
+        """`secrets` gives what nobody may read."""
+        self._secrets = secrets
         self._most = most
         self._most_bytes = most_bytes
         self._most_unserved = _MOST_UNSERVED * most
@@ -127,7 +131,7 @@ class Ring:
         if known is None:
             tap = self.get(name)
             assert tap is not None
-            known = msgspec.structs.replace(row_of(tap.packed().bare(), size=tap.size), id=name)
+            known = msgspec.structs.replace(named_row(name, tap.parted(self._secrets())), size=tap.size)
             self._rows[name] = known
         return known
 
@@ -147,12 +151,16 @@ class Ring:
         return None
 
 
-def live_row(tap: RecordingTap) -> ExchangeRow:
-    """An exchange in a list while it is in flight."""
+def live_row(tap: RecordingTap, secrets: Iterable[str]) -> ExchangeRow:
+    """An exchange in a list while it is in flight, without secrets."""
     asked, record = tap.asked_as, tap.record
+    mask = masks(tap.secrets(secrets))
     # Where the headers do not say whose it is, the body is not searched for it yet.
-    whose = said_by(asked.headers) if asked is not None else Belonging()
-    fields = as_fields(record)
+    said = said_by(asked.headers) if asked is not None else Belonging()
+    whose = Belonging(*map(mask.text, msgspec.structs.astuple(said)))
+    fields: dict[str, Any] = {
+        name: mask.text(value) if isinstance(value, str) else value for name, value in as_fields(record).items()
+    }
     known = {field: fields[field] for field in ExchangeRow.__struct_fields__ if field in fields}
     row = ExchangeRow(
         id=record.request_id,
