@@ -6,13 +6,14 @@ dialect and nothing has to change, the upstream's records pass through, checked 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import msgspec
 
 from athena.calls.choice import ChoiceGuard
 from athena.calls.pairing import Pairing
+from athena.calls.tracker import PlainArguments
 from athena.dialects import get_dialect
 from athena.dialects.base import (
     AnswerDecoder,
@@ -39,10 +40,18 @@ from athena.dialects.plain_reads import (
 from athena.formats.bodies.native_arguments import ArgumentMender
 from athena.formats.machine.engine import TextParser
 from athena.formats.machine.policies import RepairLevel
-from athena.formats.machine.recognizer import Search
 from athena.formats.machine.stage import FormatOptions, FormatStage
 from athena.formats.machine.value_types import ToolBook
-from athena.model.events import Error, Event, TextDelta, ThinkingDelta, is_failure, is_terminal
+from athena.model.events import (
+    Error,
+    Event,
+    PlainPiece,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    is_failure,
+    is_terminal,
+)
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import Profile
 from athena.model.request import Loss, Request, Tool
@@ -122,21 +131,28 @@ def encode_context(request: Request, options: Options, losses: AnswerLosses, *, 
 
 
 class _ShortWay(msgspec.Struct, eq=False):
-    """How further reads like the last one pass by the stages: each is one more piece of the same text or thinking, or several,
-    in which nothing can be found."""
+    """How further reads like the last one pass by the stages: each is one more piece of the same text, thinking or arguments,
+    or several, in which nothing can be found."""
 
-    event: TextDelta | ThinkingDelta
+    event: PlainPiece
     """The piece that they are like."""
     reader: PlainReader
     writer: Callable[[str], bytes] | None
     """None: records go out as they came."""
-    watch: TextParser | None
-    search: Search | None
+    watch: TextParser | PlainArguments | None
+    search: Callable[[str], object] | None
     notes: tuple[Callable[[str], None], ...]
     """What is told of each text."""
     splice: PlainSplice | None = None
     splice_note: Callable[[str], None] | None = None
     spliced: SplicedRecord | None = None
+
+    def events(self, texts: list[str]) -> Iterable[Event]:
+        """These texts as events."""
+        event = self.event
+        if isinstance(event, ToolCallDelta):
+            return [ToolCallDelta(event.call, text, event.choice) for text in texts]
+        return map(type(event), texts)
 
     def note(self, texts: list[str]) -> None:
         """Tell of these texts."""
@@ -253,6 +269,9 @@ class AnswerPath:
     """The last event of the last read, which the client has as it was, the read, and what left for it: the next read may be one
     like it. Nobody has looked yet whether there is a short way for it."""
     _way: _ShortWay | None = None
+    _passing: int | None = None
+    """The call of which a piece of arguments passed all stages as it was: so does every further one that comes by itself, until
+    anything else comes."""
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -315,11 +334,13 @@ class AnswerPath:
             if self._ended:
                 break
             records *= 4
-            while (way := self._short_way()) is not None:
+            if self._passing is not None and size - at < _LONG_STRING:
+                continue
+            while at < size and (way := self._short_way()) is not None:
                 texts, stop = self._plain_run(way, data, at)
                 if not texts:
                     break
-                events += map(type(way.event), texts)
+                events += way.events(texts)
                 part = data[at:stop]
                 output = self._say(way, texts, part)
                 outputs.append(output)
@@ -347,6 +368,12 @@ class AnswerPath:
             output = self._encoder.feed(events)
             self._shown = (last, data, output)
             return events, output
+        passing, self._passing = self._passing, None
+        if len(events) == 1 and type(last) is ToolCallDelta and last.call == passing:
+            self._passing = passing
+            output = self._encoder.feed(events)
+            self._shown = (last, data, output)
+            return events, output
         if self._accepted is not None:
             events, output = self._pass(events)
         else:
@@ -357,6 +384,8 @@ class AnswerPath:
             events, output = self._write(self._chosen(self._restore.feed(events)))
         if last is not None and events and events[-1] is last:
             self._shown = (last, data, output)
+            if type(last) is ToolCallDelta and self._direct and self._streams is not None:
+                self._passing = last.call
         return events, output
 
     # -- the short way -------------------------------------------------------------------------------------------------------
@@ -449,13 +478,17 @@ class AnswerPath:
 
     def _find_short_way(self, event: Event, data: bytes, output: bytes) -> _ShortWay | None:
         """The short way of reads like this one, of which this was the last event; None: every read has to be looked at."""
-        if self._streams is None or not isinstance(event, _WORDS) or not output:
+        if self._streams is None or not isinstance(event, PlainPiece) or not output:
             return None
-        aside = event.refusal if isinstance(event, TextDelta) else event.summary or event.item_id is not None
-        if aside or event.signature is not None or event.choice or not self._restore.passes(event):
+        if event.choice or _is_special(event) or not self._restore.passes(event):
             return None
         decoder, encoder = self._streams
-        parser, writer = None, None
+        parser: TextParser | PlainArguments | None = None
+        writer = None
+        if isinstance(event, ToolCallDelta):
+            parser = decoder.plain_arguments()
+            if parser is None:
+                return None
         if self._accepted is not None:
             if output != data:
                 return None
@@ -463,7 +496,7 @@ class AnswerPath:
             writer = encoder.plain_writer(event)
             if writer is None:
                 return None
-            if self.formats is not None:
+            if self.formats is not None and not isinstance(event, ToolCallDelta):
                 parser = self.formats.plain_watch(event)
                 if parser is None or parser.search("") is not None:
                     return None  # something is held, or another channel is open: every piece has to be looked at
@@ -632,11 +665,20 @@ class AnswerPath:
         return encode_event(payload, name)
 
 
-_WORDS = (TextDelta, ThinkingDelta)
+def _is_special(event: PlainPiece) -> bool:
+    """Does this event say more than its text, or not in the usual place?"""
+    if isinstance(event, ToolCallDelta):
+        return False
+    aside = event.refusal if isinstance(event, TextDelta) else event.summary or event.item_id is not None
+    return aside or event.signature is not None
+
+
 _BURST = 1024
+"""Bytes of a read above which it is taken record by record; hardly any record is so long."""
+_LONG_STRING = 4096
+"""Bytes that must follow a piece of arguments in a burst for it to be worthwhile to look whether they are one string."""
 _MOST_PARTS = 32
 """A read of more parts is told as it is."""
-"""Bytes of a read above which it is taken record by record; hardly any record is so long."""
 
 
 def _last_record(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -92,14 +93,31 @@ _PATHS_SHOWN = 3
 class Exchange:
     """One attempt to answer a request: what goes upstream, and what becomes of the answer."""
 
+    # What holds for every exchange until something else is known of it.
+    done = False
+    defect = ""
+    """The trace of an exception that a stage raised over the upstream's answer: a fault of ours, for the shell's log."""
+    outcome: Literal["", "ok", "error"] = ""
+    error: Error | None = None
+    usage: Usage | None = None
+    _correction: Correction | None = None
+    _path: AnswerPath | None = None
+    _headed = False
+    _head_sent = False
+    _first = b""
+    """What came before it is known what it is."""
+    _has_waited = False
+    """Its first read may be all of the answer, and plain."""
+    _failed_status = 0
+    _failed_headers: Mapping[str, str] = MappingProxyType({})
+    _failed_body = b""
+
     def __init__(self, request: Request, route: Route, options: Options | None = None, recall: Recall | None = None) -> None:
         """`recall` knows what parts of the request were and became before."""
         options = options or Options()
         self.request = request
         self.route = route
         self._options = options
-        # A function of the options, not of this exchange: its request must go when its last user does, without the collector.
-        self._visible = partial(_shown_error, options)
         self._client = get_dialect(request.dialect)
         self._upstream = get_dialect(route.dialect)
         target = EncodeTarget(route.model, route.profile, route.strict)
@@ -119,23 +137,7 @@ class Exchange:
         self.request_losses: tuple[Loss, ...] = self.prepared.losses + encoded.losses
         self.call = self._written(encoded, recall)
         self._target = target
-        self._correction: Correction | None = None
-        self._path: AnswerPath | None = None
-        self._headed = False
-        self._first = bytearray()
-        self._has_waited = False
-        """Its first read may be all of the answer, and plain."""
-        self._failed_body = bytearray()
-        self._failed_status = 0
-        self._failed_headers: Mapping[str, str] = {}
         self._held: list[bytes] = []
-        self._head_sent = False
-        self.done = False
-        self.defect = ""
-        """The trace of an exception that a stage raised over the upstream's answer: a fault of ours, for the shell's log."""
-        self.outcome: Literal["", "ok", "error"] = ""
-        self.error: Error | None = None
-        self.usage: Usage | None = None
 
     def _written(self, encoded: Encoded, recall: Recall | None = None) -> UpstreamCall:
         """At home the client's own order of fields stays."""
@@ -157,7 +159,6 @@ class Exchange:
         self._headed = True
         if status >= 300:
             self._failed_status, self._failed_headers = status, headers
-            return NOTHING
         return NOTHING
 
     def _open(self, beginning: Beginning) -> AnswerPath:
@@ -170,7 +171,9 @@ class Exchange:
             prepared=self.prepared,
             upstream_stream=streamed,
             correction=self._correction,
-            visible=self._visible,
+            # A function of the options, not of this exchange: its request must go when its last user does, without the
+            # collector.
+            visible=partial(_shown_error, self._options),
         )
         return self._path
 
@@ -196,8 +199,7 @@ class Exchange:
                 # All that matters of it may be one text, which is known at its end.
                 self._has_waited = True
                 return NOTHING
-            path, data = self._open(beginning), bytes(self._first)
-            self._first.clear()
+            path, data, self._first = self._open(beginning), self._first, b""
         try:
             events, output = path.feed(data, now)
         except Exception as error:
@@ -264,13 +266,12 @@ class Exchange:
         if self.done:
             return NOTHING
         if self._failed_status:
-            error = self._upstream.decode_error(self._failed_status, self._failed_headers, bytes(self._failed_body))
-            return self._fail(self._visible(error))
+            error = self._upstream.decode_error(self._failed_status, self._failed_headers, self._failed_body)
+            return self._fail(_shown_error(self._options, error))
         path = self._path
         try:
             if path is None and self._has_waited:
-                body = bytes(self._first)
-                self._first.clear()
+                body, self._first = self._first, b""
                 if failure is None:
                     plain = plain_answer(
                         body, self.request, self.route, self._options, self.prepared, self._client, self._upstream
@@ -281,7 +282,7 @@ class Exchange:
                 path.feed(body)
             if path is None:
                 nothing = error_event(failure) if failure else Error("the upstream's answer is empty", code="upstream_empty")
-                return self._fail(self._visible(nothing))
+                return self._fail(_shown_error(self._options, nothing))
             events, output = path.close() if failure is None else path.fail(error_event(failure))
         except Exception as error:
             return self._broke(error)
@@ -456,7 +457,7 @@ class Exchange:
     def _broke(self, error: Exception) -> Step:
         """A stage raised over what the upstream sent: the client gets one failure in its dialect, whatever it has seen."""
         if isinstance(error, UNREADABLE):
-            return self._fail(self._visible(protocol_error(f"the answer cannot be read: {error}")))
+            return self._fail(_shown_error(self._options, protocol_error(f"the answer cannot be read: {error}")))
         self.defect = "".join(traceback.format_exception(error))
         return self._fail(Error("the gateway failed; its log says why", kind="server", code="internal_error"))
 

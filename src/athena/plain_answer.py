@@ -8,7 +8,9 @@ client's dialect writes them. Everything else is `answer_path`'s, which says the
 
 from __future__ import annotations
 
+from itertools import chain, compress
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -20,7 +22,7 @@ from athena.dialects.decoders import UNREADABLE
 from athena.formats.machine.repair import WRAPPER_KEYS
 from athena.formats.machine.stage import may_hold_call
 from athena.model.events import Event, TextDelta, ToolCallComplete
-from athena.model.parts import ToolCall
+from athena.model.parts import Part, ToolCall
 from athena.model.request import Request, has_kind
 from athena.prepare import Prepared
 from athena.wire.json_span import is_json_object
@@ -42,6 +44,10 @@ def may_be_plain(request: Request, route: Route, options: Options, prepared: Pre
 
 
 _name_of = attrgetter("name")
+_parts_of = attrgetter("parts")
+_id_of = attrgetter("id")
+_is_call = frozenset((ToolCall,)).__contains__
+_is_complete = frozenset((ToolCallComplete,)).__contains__
 
 
 def plain_answer(
@@ -76,14 +82,14 @@ def _calls_stay(
     """Would these calls reach the client as they came: names, ids and arguments?"""
     if prepared.names or prepared.custom.names or repair_level(route) == "schema":
         return False
-    calls = [event for event in events if type(event) is ToolCallComplete]
-    ids = {call.id for call in calls}
+    calls: list[Any] = list(compress(events, map(_is_complete, map(type, events))))
+    ids = set(map(_id_of, calls))
     if len(ids) < len(calls) or len(calls) > options.limits.calls:
         return False
-    for turn in request.turns:
-        for part in turn.parts:
-            if type(part) is ToolCall and part.id in ids:
-                return False
+    # An id of the history would be made unique. A history is long: none of its parts takes a step of Python's.
+    told: list[Part] = list(chain.from_iterable(map(_parts_of, request.turns)))
+    if not ids.isdisjoint(map(_id_of, compress(told, map(_is_call, map(type, told))))):
+        return False
     return all([_call_stays(call, options, client) for call in calls])  # noqa: C419  # a list is faster here
 
 

@@ -22,6 +22,7 @@ from athena.model.events import (
     Extra,
     Finish,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -138,8 +139,10 @@ class Restore(msgspec.Struct, eq=False, kw_only=True):
             text = "".join(self._texts.pop(choice, ()))
             self._thoughts.setdefault(choice, []).append(Thinking(text=text, signature=state))
 
-    def passes(self, event: TextDelta | ThinkingDelta) -> bool:
+    def passes(self, event: PlainPiece) -> bool:
         """Would further pieces like this event, the last that was fed, come out as they are?"""
+        if type(event) is ToolCallDelta:
+            return event.call not in self._rewritten and not (self._unsigned or self.stopped)
         return self.lets_text_pass if type(event) is TextDelta else not self.stopped
 
     def thinking_note(self, choice: int) -> Callable[[str], None] | None:

@@ -13,8 +13,10 @@ Wire facts: docs/reference/wire-facts.md#tool-schemas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import repeat
+from operator import contains, eq, methodcaller
 from typing import Any
 
 import msgspec
@@ -36,6 +38,9 @@ _GROWTH = 20_000
 """Keywords and values that written-out references may add to all schemas of one request."""
 _BYTES_PER_STEP = 128
 """A reference that is written out counts as its target's text."""
+_WRITTEN_OUT = 2
+"""How often the same reference of an `allOf` is written out inside of itself. Once more than a recursive schema needs: another
+branch may refer to the same schema without leading back to it."""
 _LOSSES = 50
 """Told about one schema."""
 _PATH = 120
@@ -168,8 +173,20 @@ def for_openai(
     walk = _Walk(schema, losses, growth)
     result = _dropped(walk, schema, drops, path, 0) if mentions else schema
     if strict:
-        result = _openai_strict(_Walk(result, losses, growth), _object_root(walk, result, path, flatten=True), path, 0)
+        result = _openai_strict(_Walk(result, losses, growth), _object_root(walk, result, path, flatten=True), path, (), 0)
     return _object_root(walk, result, path, flatten=strict)
+
+
+def kept_by_openai(schemas: Sequence[Schema | None], drops: tuple[str, ...] = ()) -> list[bool]:
+    """Which of these come out of `for_openai` as they are, without `strict`. All are looked at together."""
+    given = [schema or {} for schema in schemas] if None in schemas else schemas
+    kept = list(map(eq, map(_type_of, given), repeat("object")))
+    if _any_mentions(schemas, drops):
+        return [keeps and not _mentions(schema or {}, drops) for keeps, schema in zip(kept, schemas, strict=True)]
+    return kept
+
+
+_type_of = methodcaller("get", "type")
 
 
 def for_anthropic(
@@ -211,8 +228,8 @@ def for_gemini(
         return {}
     walk = _Walk(schema, losses, growth)
     if json_schema:
-        return _gemini_json(walk, _with_defs(walk, schema, path), path, 0)
-    result = _gemini_openapi(walk, schema, path, (), 0)
+        return _gemini_json(walk, _with_defs(walk, schema, path), path, (), 0)
+    result = _gemini_openapi(walk, schema, path, (), (), 0)
     return {} if result.get("type", "object") == "object" and not result.get("properties") and "anyOf" not in result else result
 
 
@@ -252,6 +269,22 @@ def _mentions(schema: Schema, drops: tuple[str, ...]) -> bool:
     if written.count(b"{") > _DEPTH:
         return True
     return any(map(written.__contains__, _words(drops)))
+
+
+def _any_mentions(schemas: Sequence[Schema | None], drops: tuple[str, ...]) -> bool:
+    """May it be said of any of these that it mentions one?"""
+    if not drops:
+        return False
+    try:
+        written = list(map(msgspec.json.encode, schemas))
+    except RecursionError:
+        return True
+    if max(map(_brackets_of, written), default=0) > _DEPTH:
+        return True
+    return any(any(map(contains, written, repeat(word))) for word in _words(drops))
+
+
+_brackets_of = methodcaller("count", b"{")
 
 
 @lru_cache(maxsize=256)
@@ -341,24 +374,34 @@ def _one_of_as_any_of(schema: Schema) -> Schema:
     return fresh
 
 
-def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
-    """The node and the branches of its `allOf` as one node; a lone reference stays a reference."""
+def _all_of_merged(walk: _Walk, schema: Schema, path: str, written: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
+    """The node and the branches of its `allOf` as one node; a lone reference stays a reference, and so does one that leads back
+    to itself. `written`: the references that are written out around the node; returns also those around the schemas in it."""
     branches = schema.get("allOf")
     if not isinstance(branches, list):
-        return schema
+        return schema, written
     rest = {key: value for key, value in schema.items() if key != "allOf"}
     merged: Schema = dict(rest)
     properties: dict[str, Any] = {}
+    more: list[str] = []
     walk.count(path, len(branches))
     for branch in branches:
         if not isinstance(branch, dict):
             continue
         if "$ref" in branch and (len(branches) > 1 or rest.keys() - {"description", "title", "default"}):
-            branch = walk.target(branch["$ref"], path) or branch
+            reference = branch["$ref"]
+            if isinstance(reference, str) and _leads_back(reference, written):
+                walk.lose(path, "a reference in allOf leads back to itself; what stands beside it is left out")
+            else:
+                target = walk.target(reference, path)
+                if target is not None:
+                    branch = target
+                    more.append(reference)
             if "allOf" in branch:
                 branch = {key: value for key, value in branch.items() if key != "allOf"}
                 walk.lose(path, "nested allOf behind a reference")
-        branch = _all_of_merged(walk, branch, path)
+        branch, around = _all_of_merged(walk, branch, path, written)
+        more += around[len(written) :]
         walk.count(path, len(branch))
         for key, value in branch.items():
             if key == "properties" and isinstance(value, dict):
@@ -375,7 +418,11 @@ def _all_of_merged(walk: _Walk, schema: Schema, path: str) -> Schema:
         merged["required"] = list(dict.fromkeys(_names(merged["required"])))
     if properties:
         merged["properties"] = {**properties, **_mapping(merged.get("properties"))}
-    return merged
+    return merged, (*written, *more)
+
+
+def _leads_back(reference: str, written: tuple[str, ...]) -> bool:
+    return len(written) > _DEPTH or written.count(reference) >= _WRITTEN_OUT
 
 
 def _into_description(walk: _Walk, schema: Schema, gone: Iterable[str], path: str) -> Schema:
@@ -401,9 +448,10 @@ def _shown(value: object) -> str:
 # -- OpenAI strict ---------------------------------------------------------------------------------------------------------
 
 
-def _openai_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
+def _openai_strict(walk: _Walk, schema: Schema, path: str, written: tuple[str, ...], depth: int) -> Schema:
     depth = walk.enter(path, depth, len(schema))
-    schema = _one_of_as_any_of(_all_of_merged(walk, schema, path))
+    schema, written = _all_of_merged(walk, schema, path, written)
+    schema = _one_of_as_any_of(schema)
     gone = [key for key in schema if key in _STRICT_REFUSED]
     if gone:
         for key in gone:
@@ -416,7 +464,7 @@ def _openai_strict(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema
     if schema.get("type") == "object" or isinstance(schema.get("properties"), dict):
         schema = _strict_object(walk, schema, path)
     return _children(
-        schema, path, lambda child, at: _openai_strict(walk, child, at, depth) if isinstance(child, dict) else child
+        schema, path, lambda child, at: _openai_strict(walk, child, at, written, depth) if isinstance(child, dict) else child
     )
 
 
@@ -508,16 +556,16 @@ def _references_moved(walk: _Walk, schema: Schema, path: str, depth: int) -> Sch
     )
 
 
-def _gemini_json(walk: _Walk, schema: Schema, path: str, depth: int) -> Schema:
+def _gemini_json(walk: _Walk, schema: Schema, path: str, written: tuple[str, ...], depth: int) -> Schema:
     depth = walk.enter(path, depth, len(schema))
-    schema = _all_of_merged(walk, schema, path)
+    schema, written = _all_of_merged(walk, schema, path, written)
     if "$ref" in schema:
         if any(not key.startswith("$") for key in schema):
             schema = {key: value for key, value in schema.items() if key.startswith("$")}
     elif "const" in schema and "enum" not in schema:
         schema = {("enum" if key == "const" else key): ([value] if key == "const" else value) for key, value in schema.items()}
     schema = _into_description(walk, schema, [key for key in schema if key not in _GEMINI_JSON], path)
-    return _children(schema, path, lambda child, at: _gemini_json(walk, _as_dict(child), at, depth))
+    return _children(schema, path, lambda child, at: _gemini_json(walk, _as_dict(child), at, written, depth))
 
 
 def _as_dict(schema: object) -> Schema:
@@ -525,23 +573,26 @@ def _as_dict(schema: object) -> Schema:
     return schema if isinstance(schema, dict) else {}
 
 
-def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, ...], depth: int) -> Schema:
+def _gemini_openapi(
+    walk: _Walk, schema: Schema, path: str, inside: tuple[str, ...], written: tuple[str, ...], depth: int
+) -> Schema:
     depth = walk.enter(path, depth, len(schema))
-    schema = _all_of_merged(walk, schema, path)
+    schema, written = _all_of_merged(walk, schema, path, written)
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        target = None if reference in inside else walk.target(reference, path)
+        leads_back = reference in inside or _leads_back(reference, written)
+        target = None if leads_back else walk.target(reference, path)
         if target is None:
             walk.lose(path, f"reference {reference[:_PATH]} cannot be written out")
             return {"type": "object", "description": f"see {reference[:_PATH]}"}
         siblings = {key: value for key, value in schema.items() if not key.startswith("$") and key != "definitions"}
-        return _gemini_openapi(walk, {**target, **siblings}, path, (*inside, reference), depth)
+        return _gemini_openapi(walk, {**target, **siblings}, path, (*inside, reference), written, depth)
     schema = _one_of_as_any_of(schema)
     if isinstance(schema.get("anyOf"), list):
         # Branches first: one that is null only behind a reference makes the node nullable too.
-        branches = enumerate(schema["anyOf"])
         done = [
-            _gemini_openapi(walk, _as_dict(branch), _at(path, f"anyOf[{index}]"), inside, depth) for index, branch in branches
+            _gemini_openapi(walk, _as_dict(branch), _at(path, f"anyOf[{index}]"), inside, written, depth)
+            for index, branch in enumerate(schema["anyOf"])
         ]
         schema = {**schema, "anyOf": done}
     schema = _openapi_type(schema)
@@ -572,7 +623,7 @@ def _gemini_openapi(walk: _Walk, schema: Schema, path: str, inside: tuple[str, .
             walk.lose(_at(path, key), "nothing may stand beside anyOf")
         schema = {key: value for key, value in schema.items() if key in lonely}
     lower: Schema = {key: schema[key] for key in ("properties", "items") if key in schema}
-    lower = _children(lower, path, lambda child, at: _gemini_openapi(walk, _as_dict(child), at, inside, depth))
+    lower = _children(lower, path, lambda child, at: _gemini_openapi(walk, _as_dict(child), at, inside, written, depth))
     return {**schema, **lower}
 
 

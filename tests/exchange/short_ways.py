@@ -4,11 +4,14 @@ only. Everything must be equal."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from athena.answer_path import AnswerPath
+from athena.dialects.openai_chat.decode_answer import ChatStreamDecoder
 from athena.dialects.plain_reads import PlainSplice
 from athena.exchange import Exchange, Options, Route, Step
 from athena.formats.machine.stage import FormatOptions
+from athena.model.limits import Limits
 from athena.model.parts import Text
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool, Turn
@@ -77,14 +80,23 @@ class Relayed:
 class Pair:
     """Exchanges of one request, and how many reads took the short way in the first and passed the second by."""
 
-    def __init__(self, upstream: str, client: str, *, watched: bool = True, profile: Profile = Profile()) -> None:  # noqa: B008
-        self.short = self._exchange(upstream, client, watched=watched, profile=profile)
-        self.long = self._exchange(upstream, client, watched=watched, profile=profile)
+    def __init__(
+        self,
+        upstream: str,
+        client: str,
+        *,
+        watched: bool = True,
+        profile: Profile = Profile(),  # noqa: B008
+        limits: Limits = Limits(),  # noqa: B008
+    ) -> None:
+        new = partial(self._exchange, upstream, client, watched=watched, profile=profile, limits=limits)
+        self.short = new()
+        self.long = new()
         self._keep_long(self.long)
         self.taken = 0
         self.told = 0
         """Of how many of them the texts alone tell everything."""
-        self.relayed = Relayed(self._exchange(upstream, client, watched=watched, profile=profile))
+        self.relayed = Relayed(new())
 
     @staticmethod
     def _keep_long(exchange: Exchange) -> None:
@@ -94,18 +106,21 @@ class Pair:
         def opened(beginning: Beginning) -> AnswerPath:
             path = begin(beginning)
             path._streams = None
+            if isinstance(path._decoder, ChatStreamDecoder):
+                path._decoder._looks_for_arguments = False
             return path
 
         exchange._open = opened  # type: ignore[method-assign]
 
-    def _exchange(self, upstream: str, client: str, *, watched: bool, profile: Profile) -> Exchange:
+    def _exchange(self, upstream: str, client: str, *, watched: bool, profile: Profile, limits: Limits) -> Exchange:
         turn = Turn(role="user", parts=(Text(text="Hi"),))
         tools = (TOOL,) if watched else ()
         request = Request(
             dialect=client, model="m", stream=True, max_output=100, turns=(turn,), tools=tools, include_usage=True
         )
         route = Route(dialect=upstream, model="m", format=FormatOptions() if watched else None, profile=profile)
-        exchange = Exchange(request, route, Options(seed="s", created=1, envelope=Envelope(b"k" * 32), store=OpaqueStore(8)))
+        options = Options(seed="s", created=1, envelope=Envelope(b"k" * 32), store=OpaqueStore(8), limits=limits)
+        exchange = Exchange(request, route, options)
         exchange.upstream_head(200, {"content-type": "text/event-stream"})
         return exchange
 

@@ -507,6 +507,26 @@ def test_callers_do_not_find_what_others_sent() -> None:
     assert _known(fragments, data, "two") == (new, 0)
 
 
+@pytest.mark.parametrize("fields", [("system", "tools"), ("tools", "system")])
+def test_a_field_does_not_mean_what_another_one_meant(fields: tuple[str, str]) -> None:
+    blocks = [{"type": "custom", "name": "look_up", "description": "d" * 40, "input_schema": {"type": "object"}}]
+    fragments = Fragments(1 << 20)
+
+    def sent(field: str, fragments: Fragments) -> bytes:
+        said = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], field: blocks}
+        opened = open_body(json.dumps(said).encode(), fragments, "space")
+        read = opened.read() if opened is not None else None
+        assert read is not None
+        value, recall, _ = read
+        known = None if recall.is_empty else recall
+        request = get_dialect("anthropic_messages").decode_request(value, recall=known)
+        return Exchange(request, ROUTES[3], Options(), known).call.body
+
+    for _ in range(3):
+        sent(fields[0], fragments)
+    assert sent(fields[1], fragments) == sent(fields[1], Fragments(1 << 20))
+
+
 def test_what_comes_once_is_only_noted() -> None:
     fragments = Fragments(1 << 20)
     asked = body("anthropic_messages", session(1))
@@ -614,6 +634,32 @@ def _resident() -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_a_body_of_a_generation_that_has_gone_is_not_taken_from_the_next() -> None:
+    fragments = Fragments(1 << 24)
+
+    def send(messages: list[dict[str, str]], space: str) -> None:
+        said = {"model": "m", "max_tokens": 9, "messages": messages}
+        opened = open_body(json.dumps(said).encode(), fragments, space)
+        read = opened.read() if opened is not None else None
+        assert read is not None
+        recall = None if read[1].is_empty else read[1]
+        Exchange(get_dialect("anthropic_messages").decode_request(read[0], recall=recall), ROUTES[3], Options(), recall)
+
+    short = [{"role": "user" if number % 2 == 0 else "assistant", "content": f"message {number}"} for number in range(3)]
+    for _ in range(3):
+        send(short, "one")
+    send([*short, {"role": "assistant", "content": "on"}, {"role": "user", "content": "x" * 900_000}], "one")
+    for number in range(200):
+        if fragments.turned_over:
+            break
+        for _ in range(2):
+            send([{"role": "user", "content": f"{number} " + "y" * 200_000}], f"other {number}")
+    assert fragments.turned_over == 1
+    before = fragments._size
+    send(short, "one")
+    assert fragments._size >= before
+
+
 def test_many_conversations_stay_within_the_bound() -> None:
     fragments = Fragments(1 << 20)
     for number in range(2000):
@@ -651,3 +697,80 @@ def test_usual_messages_are_read_as_by_the_general_reader(dialect: Any, monkeypa
     assert len(taken) > 500
     monkeypatch.setattr(module, "_plain_turn", lambda message: None)
     assert [read(data) for data in bodies] == short
+
+
+# -- what surrounds the messages ----------------------------------------------------------------------------------------------
+
+_SAID = {"role": "user", "content": "Look at the first of these files, and then at the others."}
+_TOOLS = [{"name": "read_file", "description": "Reads a file.", "input_schema": {"type": "object"}}]
+_ADDED = {"name": "added", "description": "Added later.", "input_schema": {"type": "object"}}
+_FOLLOWING: tuple[list[dict[str, Any]], ...] = (
+    [],
+    [{"role": "assistant", "content": "I look."}],
+    [{"role": "user", "content": [{"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}}]}],
+    [{"role": "user", "content": [{"type": "text", "text": "Go on.", "unknown": 1}], "strange": {"a": 1}}],
+    [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "x", "strange": 1}}]}],
+    [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": _ADDED}}]}],
+    [{"role": "nobody", "content": "x"}],
+    [{"role": "assistant", "content": "I look."}, {"role": "user", "content": "Go on."}],
+)
+_AROUND: tuple[dict[str, Any], ...] = (
+    {},
+    {"system": "Be brief, and say what you do before you do it.", "stream": True},
+    {"thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "u"}, "stop_sequences": ["END"]},
+    {"output_config": {"effort": "low", "strange": 1}, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+    {"unknown": {"a": [1]}, "context_management": {"edits": []}, "temperature": 0.5, "top_k": 3, "service_tier": "auto"},
+    {"max_tokens": None},
+    {"model": ""},
+    {"tools": [*_TOOLS, {"type": "web_search_20250305", "name": "web_search", "strange": 1}]},
+)
+
+
+@pytest.mark.parametrize("around", _AROUND)
+def test_what_surrounds_a_conversation_means_what_it_did(around: dict[str, Any]) -> None:
+    dialect = get_dialect("anthropic_messages")
+    fragments = Fragments(1 << 20)
+
+    def read(value: dict[str, Any], version: str | None, recall: Recall | None) -> object:
+        try:
+            request = dialect.decode_request(value, version=version, recall=recall)
+        except AthenaError as error:
+            return type(error), str(error)
+        return request, TokenCounter().measure(request, recall)
+
+    for version in ("2023-06-01", None):
+        for following in _FOLLOWING * 3:
+            asked = {"model": "m", "max_tokens": 99, "tools": _TOOLS, "messages": [_SAID, *following], **around}
+            data = msgspec.json.encode(asked)
+            opened = open_body(data, fragments, None)
+            assert opened is not None
+            known = opened.read()
+            assert known is not None
+            value, recall, _ = known
+            assert read(value, version, None if recall.is_empty else recall) == read(asked, version, None)
+    untouched(fragments)
+
+
+def test_what_surrounds_a_conversation_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = __import__("athena.dialects.anthropic_messages.decode_request", fromlist=["_next_request"])
+    taken: list[object] = []
+    following = module._next_request
+
+    def noted(*given: object) -> object:
+        taken.append(following(*given))
+        return taken[-1]
+
+    monkeypatch.setattr(module, "_next_request", noted)
+    fragments = Fragments(1 << 20)
+    history = [_SAID, {"role": "assistant", "content": "I look."}]
+    for number in range(6):
+        history = [*history, {"role": "user", "content": f"Go on with number {number}."}]
+        data = msgspec.json.encode({"model": "m", "max_tokens": 99, "tools": _TOOLS, "messages": history, "metadata": {}})
+        opened = open_body(data, fragments, None)
+        assert opened is not None
+        read = opened.read()
+        assert read is not None
+        recall = None if read[1].is_empty else read[1]
+        request = get_dialect("anthropic_messages").decode_request(read[0], recall=recall)
+        assert len(request.turns) == len(history)
+    assert len([one for one in taken if one is not None]) == 3, "noted, kept, read, and then known"

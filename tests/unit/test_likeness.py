@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from athena.calls.likeness import likeness
@@ -24,6 +24,7 @@ def _shuffled(value: Any) -> Any:
 
 
 @given(st.dictionaries(st.text(max_size=6), VALUES, max_size=4))
+@example({"": False, " ": None})
 def test_order_of_keys_white_space_and_escapes_do_not_matter(arguments: dict[str, Any]) -> None:
     spellings = [
         json.dumps(arguments),

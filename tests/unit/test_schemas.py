@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from athena.errors import InvalidRequest
@@ -274,6 +275,24 @@ roots = st.builds(
     schemas,
 )
 
+RECURSIVE: Schema = {
+    "type": "object",
+    "properties": {},
+    "$defs": {
+        "d": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {},
+                "required": [],
+                "additionalProperties": {"allOf": [{"type": "string"}, {"$ref": "#/$defs/d"}], "title": "t"},
+            },
+            "uniqueItems": True,
+        }
+    },
+    "definitions": {"e": {"type": "null"}},
+}
+
 TARGETS: dict[str, Callable[[Schema], Schema]] = {
     "openai": lambda schema: for_openai(schema, strict=False, drops=("format:uri", "uniqueItems")),
     "openai_strict": lambda schema: for_openai(schema, strict=True),
@@ -284,9 +303,45 @@ TARGETS: dict[str, Callable[[Schema], Schema]] = {
 }
 
 
+@pytest.mark.parametrize("target", ["openai_strict", "gemini_json", "gemini_openapi"])
+def test_an_all_of_that_leads_back_to_itself(target: str) -> None:
+    """It is written out twice, then it stays a reference, or the mention of one where the target has none."""
+    more: Schema = {"allOf": [{"$ref": "#/$defs/node"}, {"properties": {"size": {"type": "integer"}}, "required": ["size"]}]}
+    node: Schema = {"type": "object", "properties": {"name": {"type": "string"}, "next": more}, "required": ["name", "next"]}
+    losses: list[Loss] = []
+    tool: Schema = {"type": "object", "properties": {"first": more}, "required": ["first"], "$defs": {"node": node}}
+    if target == "openai_strict":
+        fitted = for_openai(tool, strict=True, losses=losses)
+    else:
+        fitted = for_gemini(tool, json_schema=target == "gemini_json", losses=losses)
+    first = fitted["properties"]["first"]
+    following = first["properties"]["next"]
+    assert {"name", "next", "size"} == first["properties"].keys() == following["properties"].keys()
+    last = following["properties"]["next"]
+    assert "properties" not in last
+    assert "#/$defs/node" in json.dumps(last)
+    assert any("leads back" in loss.reason for loss in losses)
+
+
+def test_what_all_of_has_merged_may_be_referred_to_again() -> None:
+    pet: Schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    friend: Schema = {"allOf": [{"$ref": "#/$defs/pet"}, {"description": "of the dog"}]}
+    own: Schema = {"properties": {"friend": friend, "enemy": {"$ref": "#/$defs/pet"}}}
+    tool: Schema = {
+        "type": "object",
+        "properties": {"dog": {"allOf": [{"$ref": "#/$defs/pet"}, own]}},
+        "$defs": {"pet": pet},
+    }
+    dog = for_gemini(tool, json_schema=False)["properties"]["dog"]["properties"]
+    assert dog["friend"] == {**pet, "description": "of the dog"}
+    assert dog["enemy"] == pet
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @examples(60)
 @given(schema=st.one_of(schemas, roots))
+@example(schema=RECURSIVE)
+@example(schema={**RECURSIVE, "properties": {"a": {"$ref": "#/$defs/d"}}})
 def test_idempotent_and_never_mutating(target: str, schema: Schema) -> None:
     before = copy.deepcopy(schema)
     once = TARGETS[target](schema)

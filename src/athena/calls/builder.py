@@ -213,17 +213,19 @@ def folded_plain(events: Sequence[Event]) -> Answer | None:
     parts: list[Part] = []
     begun = -1
     for event in events[1:-1]:
-        if type(event) is TextDelta:
+        if isinstance(event, TextDelta):
             if parts or begun >= 0 or not event.text or event.refusal or event.choice != done.choice:
                 return None
             parts.append(Text(text=event.text, signature=event.signature))
-        elif type(event) is ToolCallStart:
+        elif isinstance(event, ToolCallDelta):
+            continue
+        elif isinstance(event, ToolCallStart):
             begun = event.call
-        elif type(event) is ToolCallComplete:
+        elif isinstance(event, ToolCallComplete):
             if event.call != begun or event.choice != done.choice:
                 return None
             parts.append(_called(event))
-        elif type(event) is not ToolCallDelta:
+        else:
             return None
     choice = Choice(index=done.choice, parts=tuple(parts), finish=done.finish)
     usage = done.usage or start.usage

@@ -54,8 +54,9 @@ def _spelled(value: Any, depth: int, *, first_line: bool) -> str:
     if depth > _DEPTH:
         return squeezed(repr(value))
     if isinstance(value, dict):
-        members = {squeezed(key): _spelled(item, depth + 1, first_line=first_line) for key, item in value.items()}
-        return "{" + ",".join(f"{key}:{item}" for key, item in sorted(members.items()) if item not in _EMPTY) + "}"
+        # Two keys may be alike; each of them counts, whichever comes first.
+        members = [(squeezed(key), _spelled(item, depth + 1, first_line=first_line)) for key, item in value.items()]
+        return "{" + ",".join(f"{key}:{item}" for key, item in sorted(members) if item not in _EMPTY) + "}"
     if isinstance(value, list):
         return "[" + ",".join([_spelled(item, depth + 1, first_line=first_line) for item in value]) + "]"
     if isinstance(value, str):

@@ -13,8 +13,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, compress, repeat
+from operator import attrgetter, itemgetter
 from urllib.parse import quote
 
 import msgspec
@@ -55,8 +55,8 @@ class NameMap:
         self, names: Iterable[tuple[str | None, str]], rule: NameRule, called: Iterable[tuple[str | None, str]] = ()
     ) -> None:
         keys = list(names)
-        fitting = [key for key in keys if key[0] is None and _fits(key[1], rule)]
-        self._forth: dict[tuple[str | None, str], str] = {key: key[1] for key in fitting}
+        fitting = list(compress(keys, map(_fits, keys, repeat(rule))))
+        self._forth: dict[tuple[str | None, str], str] = dict(zip(fitting, map(_name_in, fitting), strict=True))
         self._back: dict[str, tuple[str | None, str]] = {}
         late = dict.fromkeys(called) if len(fitting) == len(keys) else dict.fromkeys([*keys, *called])
         if late.keys() <= self._forth.keys():
@@ -68,7 +68,7 @@ class NameMap:
             namespace, name = key
             flat = name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
             target, salt = flat, ""
-            while not _fits(target, rule) or target in taken:
+            while not _fits((None, target), rule) or target in taken:
                 target = _cleaned(flat, rule, salt)
                 salt += "\0"
             taken.add(target)
@@ -91,10 +91,14 @@ class NameMap:
         return self._back.get(name, (None, name))
 
 
+_name_in = itemgetter(1)
+
+
 @lru_cache(maxsize=4096)
-def _fits(name: str, rule: NameRule) -> bool:
+def _fits(key: tuple[str | None, str], rule: NameRule) -> bool:
     """Remembered: the same tools come again with every request of a conversation."""
-    if not 0 < len(name) <= rule.length or re.fullmatch(rule.legal + "+", name) is None:
+    namespace, name = key
+    if namespace is not None or not 0 < len(name) <= rule.length or re.fullmatch(rule.legal + "+", name) is None:
         return False
     return not rule.first or re.match(rule.first, name) is not None
 
@@ -134,7 +138,29 @@ def check_names(request: Request, checked: int = 0) -> None:
             raise _too_long(f"tools[{index}].name", len(tool.name), TOOL_NAME_CHARS)
         if tool.namespace is not None and len(tool.namespace) > TOOL_NAME_CHARS:
             raise _too_long(f"tools[{index}].name", len(tool.namespace), TOOL_NAME_CHARS)
-    for position, turn in enumerate(request.turns[checked:], checked):
+    told: list[Part] = list(chain.from_iterable(map(_parts_of, request.turns[checked:])))
+    calls = list(compress(told, map(_is_call, map(type, told))))
+    results = list(compress(told, map(_is_result, map(type, told))))
+    names = chain(map(_name_of, calls), filter(None, map(_name_of, results)))
+    ids = chain(map(_id_of, calls), map(_call_id_of, results))
+    if max(map(len, names), default=0) > TOOL_NAME_CHARS or max(map(len, ids), default=0) > CALL_ID_CHARS:
+        _refuse_long_names(request.turns)
+    for name in request.tool_choice.names if request.tool_choice is not None else ():
+        if len(name) > TOOL_NAME_CHARS:
+            raise _too_long("tool_choice", len(name), TOOL_NAME_CHARS)
+
+
+_key_of = attrgetter("namespace", "name")
+_parts_of = attrgetter("parts")
+_name_of = attrgetter("name")
+_id_of = attrgetter("id")
+_call_id_of = attrgetter("call_id")
+_is_call = frozenset((ToolCall,)).__contains__
+_is_result = frozenset((ToolResult,)).__contains__
+
+
+def _refuse_long_names(turns: tuple[Turn, ...]) -> None:
+    for position, turn in enumerate(turns):
         for part in turn.parts:
             if isinstance(part, ToolCall):
                 if len(part.name) > TOOL_NAME_CHARS:
@@ -146,12 +172,6 @@ def check_names(request: Request, checked: int = 0) -> None:
                     raise _too_long(f"turns[{position}]: call id of a tool result", len(part.call_id), CALL_ID_CHARS)
                 if len(part.name or "") > TOOL_NAME_CHARS:
                     raise _too_long(f"turns[{position}]: name of a tool result", len(part.name or ""), TOOL_NAME_CHARS)
-    for name in request.tool_choice.names if request.tool_choice is not None else ():
-        if len(name) > TOOL_NAME_CHARS:
-            raise _too_long("tool_choice", len(name), TOOL_NAME_CHARS)
-
-
-_key_of = attrgetter("namespace", "name")
 
 
 def _too_long(path: str, length: int, most: int) -> InvalidRequest:

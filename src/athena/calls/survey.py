@@ -64,8 +64,11 @@ ALL: Final = -1
 """What a history can hold of which nothing is known."""
 
 
+_id_of = operator.attrgetter("id")
 _calls_of = operator.attrgetter("calls")
 _call_ids_of = operator.attrgetter("call_ids")
+_answered_of = operator.attrgetter("answered")
+_results_first_of = operator.attrgetter("results_first")
 _kinds_of = operator.attrgetter("kinds")
 
 
@@ -98,6 +101,10 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
         """All calls, in order."""
         return chain.from_iterable(map(_calls_of, self.facts))
 
+    def call_ids(self) -> Iterator[str]:
+        """The ids of all calls, in order."""
+        return chain.from_iterable(map(_call_ids_of, self.facts))
+
 
 KnownFacts: TypeAlias = Callable[[tuple[Turn, ...]], list[TurnFacts]]
 """What each turn of a history holds, some of it from memory."""
@@ -111,16 +118,7 @@ def survey(turns: tuple[Turn, ...], known: KnownFacts | None = None) -> Survey:
 
 def known_facts(recall: Recall, turns: tuple[Turn, ...]) -> list[TurnFacts]:
     """What each turn holds, looked at once for all requests that hold it."""
-    facts: list[TurnFacts] = recall.first_facts(turns)
-    for turn in turns[len(facts) :]:
-        fragment = recall.of(turn)
-        if fragment is None:
-            facts.append(turn_facts(turn))
-            continue
-        if fragment.facts is None:
-            fragment.facts = turn_facts(turn)
-        facts.append(fragment.facts)
-    return facts
+    return recall.facts(turns, turn_facts)
 
 
 def turn_facts(turn: Turn) -> TurnFacts:
@@ -132,19 +130,18 @@ def turn_facts(turn: Turn) -> TurnFacts:
     said, results_first = False, True
     for part in turn.parts:
         kind = type(part)
+        # mypy does not see that the type was just looked at.
         if kind is Text:
-            kinds |= _text(part)  # type: ignore[arg-type]  # its type was just looked at
+            kinds |= _text(part)  # type: ignore[arg-type]
             said = True
         elif kind is ToolCall:
-            assert isinstance(part, ToolCall)
-            calls.append(part)
-            kinds |= _call(part)
+            calls.append(part)  # type: ignore[arg-type]
+            kinds |= _call(part)  # type: ignore[arg-type]
             said = True
         elif kind is ToolResult:
-            assert isinstance(part, ToolResult)
-            answered.append(part.call_id)
+            answered.append(part.call_id)  # type: ignore[union-attr]
             results_first = results_first and not said
-            kinds |= _result(part)
+            kinds |= _result(part)  # type: ignore[arg-type]
         else:
             kinds |= _other(part)
             said = True
@@ -162,12 +159,20 @@ def turn_facts(turn: Turn) -> TurnFacts:
             kinds |= ADRIFT
         if role == "system":
             kinds |= SYSTEM
-    call_ids = tuple([call.id for call in calls])
-    only = bool(answered) and len(answered) == len(turn.parts)
-    return TurnFacts(kinds, tuple(calls), call_ids, tuple(answered), results_first, only)
+    if not answered:
+        return TurnFacts(kinds, tuple(calls), tuple(map(_id_of, calls))) if calls else TurnFacts(kinds)
+    only = len(answered) == len(turn.parts)
+    return TurnFacts(kinds, tuple(calls), tuple(map(_id_of, calls)), tuple(answered), results_first, only)
+
+
+_marks_of = operator.attrgetter("extras", "citations", "signature")
+_NO_MARKS = (None, (), None)
 
 
 def _text(part: Text) -> int:
+    text = part.text
+    if text and _marks_of(part) == _NO_MARKS and not text.isspace():
+        return TOLD
     kinds = TOLD
     if part.extras:
         kinds |= EXTRAS
@@ -175,7 +180,6 @@ def _text(part: Text) -> int:
         kinds |= CITED
     if part.signature is not None:
         kinds |= SIGNED
-    text = part.text
     if not text or text.isspace():
         kinds |= BLANK
     return kinds
@@ -262,9 +266,23 @@ def is_orderly(looked: Survey, fits: Callable[[str], object]) -> bool:
     """
     if looked.kinds & ADRIFT:
         return False
-    ids = list(chain.from_iterable(map(_call_ids_of, looked.facts)))
+    ids = list(looked.call_ids())
     if len(set(ids)) < len(ids) or not all(map(fits, ids)):
         return False
+    return are_answered_next(looked.facts) or are_answered(looked)
+
+
+def are_answered_next(facts: list[TurnFacts]) -> bool:
+    """Is what each turn calls what the next one answers, before anything else? So it is in most histories, which are long: no
+    turn takes a step of Python's. Where nothing is adrift, `are_answered` says the same of all these histories."""
+    called: list[tuple[str, ...]] = list(map(_call_ids_of, facts))
+    answered: list[tuple[str, ...]] = list(map(_answered_of, facts))
+    return [(), *called] == [*answered, ()] and all(map(_results_first_of, facts))
+
+
+def are_answered(looked: Survey) -> bool:
+    """Is every call answered before the next turn of the assistant, in the order of the calls and before anything else? For
+    histories in which nothing is adrift."""
     wanted: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     first = True

@@ -19,7 +19,7 @@ before their call has a name, and refuses to complete a call whose arguments are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from athena.calls.ids import synthesized_id
@@ -28,6 +28,9 @@ from athena.model.events import Error, Event, ToolCallComplete, ToolCallDelta, T
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.parts import CallKind, Opaque, ToolCall
 from athena.wire.json_span import JsonSpan, is_json_object
+
+_UNCOUNTED = 256 * 1024
+"""Characters of arguments that may have been shown before `PlainArguments.passed` is told of them."""
 
 
 class Mender(Protocol):
@@ -41,6 +44,11 @@ class Mender(Protocol):
     @property
     def held(self) -> str:
         """What was put right and waits for the end of the call."""
+        ...
+
+    @property
+    def leaves(self) -> Callable[[str], object] | None:
+        """Finds in a piece what makes `feed` necessary: one without comes out as it is. None: every piece has to be fed."""
         ...
 
     def feed(self, piece: str, name: str) -> str:
@@ -78,6 +86,35 @@ class _Call:
         self.failed = False
         self.span = JsonSpan()
         self.span_read = 0
+
+
+class PlainArguments:
+    """Tells of further pieces of one call's arguments, by their text alone, whether nothing happens to them: they are inside
+    of a string, or nobody puts anything right. What `passed` was told of counts as fed."""
+
+    __slots__ = ("_call", "_leaves", "_most")
+
+    def __init__(self, call: _Call, most: int) -> None:
+        self._call = call
+        self._leaves = call.mender.leaves if call.mender is not None else None
+        self._most = most
+        """Characters of arguments after which each piece has to be fed, because they may soon be too many."""
+
+    def search(self, text: str) -> object | None:
+        """Finds what makes a piece more than that; None: nothing."""
+        if self._call.size > self._most:
+            return text
+        leaves = self._leaves
+        return leaves(text) if leaves is not None else None
+
+    def are_plain(self, pieces: Sequence[str]) -> bool:
+        """Would `search` find nothing in any of these pieces?"""
+        return all(self.search(piece) is None for piece in pieces)
+
+    def passed(self, text: str) -> None:
+        """This piece was shown as it is, or these pieces, joined."""
+        self._call.size += len(text)
+        self._call.arguments.append(text)
 
 
 class ToolCallTracker:
@@ -390,6 +427,17 @@ class ToolCallTracker:
             out.append(ToolCallDelta(call.number, rest, call.choice))
         if event is not None:
             out.append(event)
+
+
+def plain_arguments(tracker: ToolCallTracker, provider_id: Hashable) -> PlainArguments | None:
+    """What tells of further pieces of a call, by the upstream's key, whether they come out as they are, until the next piece of
+    it that is appended; None: every piece has to be."""
+    call = tracker._by_provider.get(provider_id)
+    if call is None or call.complete or not call.started or call.kind != "function":
+        return None
+    if call.mender is not None and call.mender.leaves is None:
+        return None
+    return PlainArguments(call, tracker._limits.argument_chars - _UNCOUNTED)
 
 
 def _text(call: _Call) -> str:

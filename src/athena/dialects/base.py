@@ -15,7 +15,7 @@ from athena.calls.names import NameRule
 from athena.calls.survey import ALL
 from athena.calls.tracker import Mender
 from athena.dialects.plain_reads import PlainFrame
-from athena.model.events import Error, Event, TextDelta, ThinkingDelta
+from athena.model.events import Error, Event, PlainPiece
 from athena.model.limits import DEFAULT_LIMITS, Limits
 from athena.model.profile import IdStyle, Profile
 from athena.model.request import Loss, Request, Tool, by_weight
@@ -197,10 +197,10 @@ class KeepingEncoder(AnswerEncoder, Protocol):
 class FrameEncoder(AnswerEncoder, Protocol):
     """Events to the frames of a stream."""
 
-    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+    def plain_writer(self, event: PlainPiece) -> Callable[[str], bytes] | None:
         """What writes further pieces like this event, the last that was fed, until the next `feed`; None: only `feed` does."""
 
-    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+    def plain_frame(self, event: PlainPiece) -> PlainFrame | None:
         """What these pieces look like, where all of them have the same bytes around their text."""
 
 

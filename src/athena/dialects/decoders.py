@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from athena.calls.tracker import PlainArguments
 from athena.dialects.base import DecodeContext
 from athena.dialects.plain_reads import PLAIN_BYTES, EachRecord, PlainReader, PlainReads, PlainShape
 from athena.errors import AthenaError, UpstreamError, UsageError
-from athena.model.events import Done, Error, Event, TextDelta, ThinkingDelta, Usage, error_event, is_failure
+from athena.model.events import Done, Error, Event, PlainPiece, Usage, error_event, is_failure
 from athena.wire.sse import SseDecoder
 from athena.wire.surrogates import without_lone_surrogates
 
@@ -74,7 +75,7 @@ class StreamDecoder(ABC):
 
     # -- the short way -------------------------------------------------------------------------------------------------------
 
-    def plain_reader(self, event: TextDelta | ThinkingDelta, data: bytes) -> PlainReader | None:
+    def plain_reader(self, event: PlainPiece, data: bytes) -> PlainReader | None:
         """What tells the text of records that are pieces like the last one and nothing else, until the next `feed`.
 
         `data` was the last record, and this the last event. None: only `feed` can tell.
@@ -88,14 +89,19 @@ class StreamDecoder(ABC):
             return self._plain_reads
         return EachRecord(shape, data, is_noted=self.plain_note(event) is not None) if self.reads_each_plain else None
 
-    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+    def plain_arguments(self) -> PlainArguments | None:
+        """What watches further pieces of the arguments of the call that goes on, where they would bring nothing else; None:
+        every piece has to be fed. A decoder that has it knows the shape of such pieces, too."""
+        return None
+
+    def plain_shape(self, event: PlainPiece) -> PlainShape | None:
         """How further pieces like this event look, if in the present state they would bring nothing but their text."""
         return None
 
     reads_each_plain = False
     """Is the shape's own reader enough, whatever else a record holds beside its text?"""
 
-    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+    def plain_note(self, event: PlainPiece) -> Callable[[str], None] | None:
         """What is to be told of each text that takes the short way; None: nothing."""
         return None
 

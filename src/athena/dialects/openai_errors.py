@@ -81,10 +81,12 @@ TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
 
 PLAIN_CODES = frozenset({"upstream_status", "invalid_request"})
 """Codes of ours that say no more than the kind does."""
-PATH_CODES = frozenset(("unknown_path", "unsupported_endpoint", "upstream_path"))
-"""Codes of errors about a path: what is not found then is no model."""
+NO_MODEL_CODES = frozenset(("unknown_path", "unsupported_endpoint", "upstream_path", "batch_not_found", "file_not_found"))
+"""Codes of errors about a path, a batch or a file: what is not found then is no model."""
 
 
+UNREADABLE = "store_unreadable"
+"""The code of an object that is there and cannot be read, which no client is to take for a passing fault."""
 OBJECT_CODES = frozenset(("response_not_found", "conversation_not_found", "item_not_found", "missing_tool_result"))
 """Codes of ours for errors about stored objects that OpenAI gives without one."""
 

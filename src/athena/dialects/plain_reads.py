@@ -275,7 +275,8 @@ class EachRecord:
         """The texts of the records from `at` on that have the shape; only the first where the decoder wants to know of it."""
         texts: list[str] = []
         most = 1 if self._is_noted else most
-        while len(texts) < most and (found := data.find(self._end, at)) >= 0:
+        limit = at + _WINDOW
+        while len(texts) < most and at < limit and (found := data.find(self._end, at)) >= 0:
             stop = found + len(self._end)
             text = self.text_of(data[at:stop])
             if text is None:

@@ -38,20 +38,21 @@ class TurnRun:
             self.values, self.state = before.values[: self.ends[-1]], self.states[-1]
             for position, losses in before.losses.items():
                 if position < count:
-                    self._report_again(position, losses)
+                    self.losses[position] = losses
+                    report.found.extend(losses)
 
     def missing(self) -> Iterator[tuple[int, Turn]]:
         """The turns that have to be written, with their places. Each is handed to `add` before the next one is asked for."""
-        before = self._before
+        before, first = self._before, len(self.ends)
         known = len(before.turns) if before is not None else 0
-        for position in range(len(self.ends), len(self.turns)):
-            turn = self.turns[position]
+        for position, turn in enumerate(self.turns[first:], first):
             if before is not None and position < known and before.turns[position] is turn:
                 state = before.states[position - 1] if position else False
                 if state == self.state:
                     start = before.ends[position - 1] if position else 0
-                    self._report_again(position, before.losses.get(position))
-                    self._add(before.values[start : before.ends[position]], before.states[position])
+                    losses = before.losses.get(position, [])
+                    self._report.found.extend(losses)
+                    self.add(before.values[start : before.ends[position]], before.states[position], losses)
                     continue
             yield position, turn
 
@@ -59,18 +60,10 @@ class TurnRun:
         """The next turn became these values, its losses were reported, and the writer knows this after it."""
         if losses:
             self.losses[len(self.ends)] = losses
-        self._add(values, state)
-
-    def _add(self, values: list[Any], state: bool) -> None:
         self.values += values
         self.ends.append(len(self.values))
         self.states.append(state)
         self.state = state
-
-    def _report_again(self, position: int, losses: list[Loss] | None) -> None:
-        if losses:
-            self.losses[position] = losses
-            self._report.found.extend(losses)
 
     def end(self) -> None:
         """All turns are there: what was before is not needed any more."""

@@ -238,6 +238,9 @@ class KeepAlive(_Event, frozen=True):
     """The upstream is alive and has nothing to say yet."""
 
 
+PlainPiece: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta
+"""The events of which an answer has many that differ in their text alone."""
+
 Event: TypeAlias = (
     Start
     | TextDelta

@@ -9,7 +9,6 @@ Wire facts: docs/reference/wire-facts.md#opaque-reasoning-state.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TypeGuard
 
 from athena.calls.survey import SIGNED, Survey
@@ -31,7 +30,7 @@ def fit_state(
 ) -> tuple[Turn, ...]:
     """The turns with only the state that the target's family can read."""
     turns = looked.turns
-    if not looked.kinds & SIGNED and not (store is not None and _is_remembered(looked, store, tenant)):
+    if not looked.kinds & SIGNED and not (store is not None and store.holds_any(tenant, looked.call_ids())):
         return turns
     fitted: list[Turn] = []
     for position, turn in enumerate(turns):
@@ -53,11 +52,6 @@ def fit_state(
         else:
             fitted.append(changed(turn, parts=tuple(parts)))
     return tuple(fitted)
-
-
-def _is_remembered(looked: Survey, store: OpaqueStore, tenant: str) -> bool:
-    """Does the store hold anything of one of these calls?"""
-    return store.holds_any(tenant, chain.from_iterable([facts.call_ids for facts in looked.facts]))
 
 
 def _fit_part(part: Part, profile: Profile, same: bool, envelope: Envelope | None) -> tuple[Part | None, bool]:

@@ -134,22 +134,25 @@ class Fields:
         and None of any other: it saves the notes of what was read."""
         if plain is None:
             return tuple(read(item) for item in self.children(key))
-        made: list[Made] = []
         place = self.at(key)
         recall = self.recall
         items = self.sequence(key) or []
-        if recall is not None:
-            made += recall.meanings(items)
+        if recall is None or recall.is_empty:
+            return tuple([
+                one if one is not None else read(self.inner(items[index], f"{place}[{index}]"))
+                for index, one in enumerate(map(plain, items))
+            ])  # fmt: skip
+        made: list[Made] = recall.meanings(items)
         for index in range(len(made), len(items)):
             item = items[index]
-            fragment = recall.of(item) if recall is not None else None
-            one = recall.meaning(fragment) if recall is not None and fragment is not None else None
+            fragment = recall.of(item)
+            one = recall.meaning(fragment) if fragment is not None else None
             if one is None:
                 before = len(self._nested)
                 one = plain(item)
                 if one is None:
                     one = read(self.inner(item, f"{place}[{index}]"))
-                if recall is not None and fragment is not None and not self._left_unread(before):
+                if fragment is not None and not self._left_unread(before):
                     recall.meant(fragment, one)
             made.append(one)
         return tuple(made)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,7 +33,7 @@ CONVERSATIONS = ("messages", "contents", "input")
 _NOTES = 8192
 """How many notes there are of what came once, twice over."""
 PART = 1400
-_VALUE = 130
+VALUE = 130
 """What a part takes besides its text, and what each value in it takes, with all that is made of them. Measured."""
 WRITTEN = 700
 """What a form for one target takes besides its JSON."""
@@ -42,28 +43,26 @@ _CONVERSATIONS_KEPT = 8
 """Conversations of one caller whose last request is remembered as a whole."""
 
 
-class Fragment:
+class Fragment(msgspec.Struct, eq=False):
     """One part: its value, and what was made of it. Nobody changes any of that."""
 
-    __slots__ = ("facts", "forms", "meaning", "raw", "run", "shape", "size", "text", "tokens", "value")
-
-    def __init__(self, raw: bytes, value: Any, shape: Shape, size: int) -> None:
-        self.raw = raw
-        self.value = value
-        self.shape = shape
-        self.size = size
-        self.meaning: Any = None
-        """What a decoder made of the value."""
-        self.facts: Any = None
-        """What was found out about that."""
-        self.tokens: int | None = None
-        """How many tokens that is thought to be."""
-        self.forms: dict[Hashable, Written] = {}
-        """What it became for targets."""
-        self.text: msgspec.Raw | None = None
-        """The value as JSON of ours, once it was written."""
-        self.run: Fragment | None = None
-        """The parts from this one on that together mean one thing, as one part whose value is the list of theirs."""
+    key: tuple[Hashable, bytes]
+    """Where it came from, which decides what it means, and its bytes."""
+    value: Any
+    shape: Shape
+    size: int
+    meaning: Any = None
+    """What a decoder made of the value."""
+    facts: Any = None
+    """What was found out about that."""
+    tokens: int | None = None
+    """How many tokens that is thought to be."""
+    forms: dict[Hashable, Written] = {}
+    """What it became for targets."""
+    text: msgspec.Raw | None = None
+    """The value as JSON of ours, once it was written."""
+    run: Fragment | None = None
+    """The parts from this one on that together mean one thing, as one part whose value is the list of theirs."""
 
 
 class Written:
@@ -79,51 +78,54 @@ class Written:
         """Objects that are named in the key by their identity: they live as long as what is remembered under it."""
 
 
-class KnownConversation:
+class Surroundings(msgspec.Struct, eq=False):
+    """What all requests of a conversation have in common that is remembered as a whole: everything but its messages."""
+
+    name: str
+    names: tuple[str, ...]
+    """The conversation's field, and all fields in their order."""
+    settings: bytes
+    """The fields that are no parts, as the JSON of one object."""
+    wholes: dict[str, Fragment]
+    """The fields that are one part each."""
+    unkept: list[bytes]
+    """The JSON of those settings that would be parts if they had come before."""
+    shape: Shape
+    """What a body holds besides its messages."""
+    known: Shape
+    """What the fields hold that are one part each."""
+    tail: bytes = b""
+    """What stands after the last message."""
+    size: int = 0
+    """What all this takes, with what is made of it, besides its parts."""
+    meaning: tuple[Hashable, Any] | None = None
+    """What a decoder made of all this, and what else went into it."""
+    tokens: tuple[tuple[Any, ...], int] | None = None
+    """How many tokens that is thought to be, and the objects that were measured."""
+    runs: dict[Hashable, Any] = {}
+    """What messages in a row became: of the last request and of those before it."""
+
+
+class KnownConversation(msgspec.Struct, eq=False):
     """The last request of a conversation: where its messages end in its body, and the parts that they are.
 
     Its parts are as many of its first messages as are objects of which no two are the same.
     """
 
-    __slots__ = (
-        "body", "ends", "generation", "name", "names", "parts", "runs", "settings", "size", "sums", "tail", "values", "wholes",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        generation: int | None,
-        body: bytes,
-        tail: bytes,
-        name: str,
-        names: tuple[str, ...],
-        settings: dict[str, bytes],
-        wholes: dict[str, Fragment],
-        runs: dict[Hashable, Any],
-    ) -> None:
-        self.generation = generation
-        """Where all its parts are in one generation: how often one had gone before."""
-        self.body = body
-        self.tail = tail
-        """What stands after the last message."""
-        self.name = name
-        self.names = names
-        """The conversation's field, and all fields in their order."""
-        self.settings = settings
-        """The JSON of the fields that are no parts."""
-        self.wholes = wholes
-        """The fields that are one part each."""
-        self.runs = runs
-        """What messages in a row became: of this request and of those before it."""
-        self.ends: list[int] = []
-        self.parts: list[Fragment] = []
-        self.values: list[Any] = []
-        self.sums: list[Shape] = []
-        """What the messages up to each hold together."""
-        self.size = 0
+    generation: int | None
+    """Where all its parts are in one generation: how often one had gone before."""
+    body: bytes
+    frame: Surroundings
+    ends: list[int] = []
+    parts: list[Fragment] = []
+    values: list[Any] = []
+    sums: list[Shape] = []
+    """What the messages up to each hold together."""
+    size: int = 0
 
     def held(self) -> Iterator[Fragment]:
         """Its parts, those of its other fields included."""
-        return chain(self.parts, self.wholes.values())
+        return chain(self.parts, self.frame.wholes.values())
 
     def begins(self, body: bytes) -> int:
         """How many of its messages another body begins with, and with all that stands before them."""
@@ -171,6 +173,7 @@ class KnownHistory:
         return iter(self.parts)
 
 
+_size_of = attrgetter("size")
 _Wholes = dict[Hashable, tuple[_Whole, ...]]
 """Conversations or histories by caller, those that came last first."""
 
@@ -237,11 +240,17 @@ class Fragments:
                 self._keep(key, found)
         return found
 
+    def find_each(self, keys: list[tuple[Hashable, bytes]]) -> list[Fragment | None]:
+        """The same for several parts, most of which are in the younger generation or in none."""
+        if self._old and any(map(self._old.get, keys)):
+            return list(map(self.find, keys))
+        return list(map(self._young.get, keys))
+
     def add(self, key: tuple[Hashable, bytes], value: Any, shape: Shape) -> Fragment:
         """Remember a part."""
         raw = key[1]
-        size = len(raw) + (len(raw) if raw.isascii() else 4 * len(raw)) + shape.values * _VALUE + PART
-        fragment = Fragment(raw, value, shape, size)
+        size = len(raw) * (2 if raw.isascii() else 5) + shape.values * VALUE + PART
+        fragment = Fragment(key, value, shape, size)
         if size <= self.largest:
             self._keep(key, fragment)
         return fragment
@@ -257,19 +266,19 @@ class Fragments:
 
     def keep_conversation(self, space: Hashable, conversation: KnownConversation, instead: KnownConversation | None) -> None:
         """Remember a conversation `instead` of what it was before."""
-        if self._bring(space, conversation):
+        if self._bring(conversation):
             self._keep_latest(self._conversations, space, conversation, instead)
 
     def histories(self, space: Hashable) -> tuple[KnownHistory, ...]:
         """Those of stored responses that were continued last, the latest first."""
         return self._histories.get(space, ()) + self._old_histories.get(space, ())
 
-    def keep_history(self, space: Hashable, parts: Hashable, history: KnownHistory, instead: KnownHistory | None) -> None:
-        """The same as `keep_conversation` for what stored responses hold, whose parts are in a space of their own."""
-        if self._bring(parts, history):
+    def keep_history(self, space: Hashable, history: KnownHistory, instead: KnownHistory | None) -> None:
+        """The same as `keep_conversation` for what stored responses hold."""
+        if self._bring(history):
             self._keep_latest(self._histories, space, history, instead)
 
-    def _bring(self, space: Hashable, whole: KnownConversation | KnownHistory) -> bool:
+    def _bring(self, whole: KnownConversation | KnownHistory) -> bool:
         """Have all its parts in the younger generation. False: they do not fit into one."""
         if whole.generation == self.turned_over:
             return True
@@ -279,9 +288,8 @@ class Fragments:
         for _ in range(2):
             generation = self.turned_over
             for part in whole.held():
-                key = (space, part.raw)
-                if key not in self._young:
-                    self._keep(key, part)
+                if part.key not in self._young:
+                    self._keep(part.key, part)
             self.take(more)
             if self.turned_over == generation:
                 whole.generation = generation
@@ -292,7 +300,7 @@ class Fragments:
         before = kept.get(space, ())
         others = [one for one in before if one is not instead and one is not latest]
         now = kept[space] = (latest, *others[: _CONVERSATIONS_KEPT - 1])
-        self.take(sum(one.size for one in now) - sum(one.size for one in before))
+        self.take(sum(map(_size_of, now)) - sum(map(_size_of, before)))
 
     def take(self, more: int) -> None:
         """Something of that size is kept with a conversation."""

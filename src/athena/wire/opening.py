@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator
-from itertools import chain
-from typing import Any
+from collections.abc import Hashable
+from functools import reduce
+from itertools import accumulate, compress, repeat
+from operator import add, attrgetter, is_, itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from athena.wire.fragments import CONVERSATIONS, Fragment, Fragments, KnownConversation
+from athena.wire.fragments import CONVERSATIONS, PART, VALUE, Fragment, Fragments, KnownConversation, Surroundings
 from athena.wire.recall import Recall
 from athena.wire.shape import Shape, shape_at_most, shape_of
 
@@ -37,14 +39,22 @@ _decode = msgspec.json.Decoder().decode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _Found = tuple[tuple[Hashable, bytes], Fragment | None]
 _NOTHING = Shape(0, 0, 0, 0)
+_raw_in = itemgetter(1)
+_shape_in = attrgetter("shape")
 
 
-class Opened:
+class CutMessages(NamedTuple):
+    """Messages in a row: the keys of their parts, and the parts that are known."""
+
+    keys: list[tuple[Hashable, bytes]]
+    found: list[Fragment | None]
+
+
+class CutBody:
     """A body cut into its parts, of which some are known. Nothing of it is decoded yet."""
 
     __slots__ = (
-        "_begun", "_body", "_fragments", "_items", "_name", "_names", "_settings", "_since", "_space", "_taken", "_wholes",
-        "known", "new",
+        "_body", "_fragments", "_messages", "_name", "_names", "_settings", "_since", "_space", "_wholes", "known", "new",
     )  # fmt: skip
 
     def __init__(
@@ -54,185 +64,256 @@ class Opened:
         body: bytes,
         names: tuple[str, ...],
         name: str,
-        items: list[_Found] | None,
+        messages: CutMessages | None,
         wholes: dict[str, _Found],
         settings: dict[str, Any],
         *,
-        unkept: int = 0,
-        begun: KnownConversation | None = None,
-        taken: int = 0,
-        since: int = 0,
+        unkept: int,
+        since: int,
     ) -> None:
-        """The conversation, the field `name`, consists of the first parts of `begun`, as many as are `taken`, and of the parts
-        `items`; None for a conversation that came for the first time. `settings` are the fields that are no parts: `unkept`
-        parts among them are not looked up."""
+        """The conversation, the field `name`, consists of `messages`; None for one that came for the first time. `settings`
+        are the fields that are no parts: `unkept` parts among them are not looked up."""
         self._fragments = fragments
         self._space = space
         self._body = body
         self._names = names
         self._name = name
-        self._items = items
+        self._messages = messages
         self._wholes = wholes
         self._settings = settings
-        self._begun = begun
-        self._taken = taken
         self._since = since
-        self.known = taken + sum(found is not None for _, found in self._looked_up())
-        self.new = unkept + taken + len(items or ()) + len(wholes) - self.known
+        looked_up = self._looked_up()
+        self.known = sum(found is not None for _, found in looked_up)
+        self.new = unkept + len(looked_up) - self.known
         """How many parts are known, and how many are new."""
 
-    def _looked_up(self) -> Iterator[_Found]:
-        return chain(self._items or (), self._wholes.values())
+    def _looked_up(self) -> list[_Found]:
+        messages = self._messages
+        return [*(zip(*messages, strict=True) if messages is not None else ()), *self._wholes.values()]
 
     def unknown(self) -> list[bytes]:
         """The bytes of the parts that are not known yet."""
-        parts = [key[1] for key, found in self._looked_up() if found is None]
-        parts += [bytes(raw) for name, raw in self._settings.items() if name == self._name or name in _WHOLE]
-        return parts
+        return [key[1] for key, found in self._looked_up() if found is None] + self._unkept()
+
+    def _unkept(self) -> list[bytes]:
+        return [bytes(raw) for name, raw in self._settings.items() if name == self._name or name in _WHOLE]
 
     @property
     def known_values(self) -> int:
         """Values in the parts that are known."""
-        return self._sum.values + sum(found.shape.values for _, found in self._looked_up() if found is not None)
+        return sum(found.shape.values for _, found in self._looked_up() if found is not None)
 
     @property
     def known_objects(self) -> int:
         """Objects in the parts that are known."""
-        return self._sum.objects + sum(found.shape.objects for _, found in self._looked_up() if found is not None)
-
-    @property
-    def _sum(self) -> Shape:
-        return self._begun.sums[self._taken - 1] if self._begun is not None else _NOTHING
+        return sum(found.shape.objects for _, found in self._looked_up() if found is not None)
 
     def read(self) -> tuple[dict[str, Any], Recall, Shape] | None:
         """The body's value, with what is remembered of it; None where it has to be read as a whole, to be read or refused."""
         recall = Recall(self._fragments, self.known, self.new)
-        value: dict[str, Any] = {}
-        around: dict[str, Any] = {}
+        value: dict[str, Any] = dict.fromkeys(self._names)
+        settings: dict[str, Any] = {}
         wholes: dict[str, Fragment] = {}
-        shape = self._sum
-        keys, values, depth, objects = shape.keys, shape.values, shape.depth + 2, shape.objects
         try:
-            for name in self._names:
-                if name == self._name and self._items is not None:
-                    listed, added = self._conversation(recall)
-                    value[name] = listed
-                    keys += added.keys
-                    values += added.values + len(listed)
-                    objects += added.objects
-                    depth = max(depth, added.depth + 2)
-                elif name in self._wholes:
-                    part = wholes[name] = self._part(*self._wholes[name])
-                    value[name] = recall.stand_in(part)
-                    keys += part.shape.keys
-                    values += part.shape.values
-                    objects += part.shape.objects
-                    depth = max(depth, 1 + part.shape.depth)
-                else:
-                    value[name] = around[name] = _decode(self._settings[name])
-                    if name == self._name:
-                        recall.new += len(value[name])
+            for name, (key, found) in self._wholes.items():
+                part = wholes[name] = found if found is not None else _new_part(key, self._fragments)
+                value[name] = recall.stand_in(part)
+            for name, raw in self._settings.items():
+                value[name] = settings[name] = _decode(raw)
+            rest = shape_of(settings)
+            if rest is None:
+                return None
+            known = reduce(_together, (part.shape for part in wholes.values()), _NOTHING)
+            held = len(value) - len(settings)
+            around = Shape(
+                known.keys + rest.keys + held,
+                known.values + rest.values + held,
+                max(2, rest.depth, 1 + known.depth),
+                known.objects + rest.objects,
+            )
+            if self._messages is None:
+                recall.new += len(value[self._name])
+                return value, recall, around
+            frame = Surroundings(self._name, self._names, self._settled(), wholes, self._unkept(), around, known)
+            values, shape = self._conversation(self._messages, recall, frame)
         except (*_UNREADABLE, _TooDeep):
             return None
-        rest = shape_of(around)
-        if rest is None:
+        value[self._name] = values
+        return value, recall, _with_messages(around, shape, len(values))
+
+    def _settled(self) -> bytes:
+        """The settings as one object."""
+        fields = [b"%s:%s" % (json.dumps(name).encode(), bytes(raw)) for name, raw in self._settings.items()]
+        return b"{%s}" % b",".join(fields)
+
+    def _conversation(self, messages: CutMessages, recall: Recall, frame: Surroundings) -> tuple[list[Any], Shape]:
+        """The values of all messages, and what they hold. The conversation is remembered as a whole for the next request."""
+        fragments = self._fragments
+        made = KnownConversation(self._since, self._body, frame)
+        place = _place_of(self._body, self._name, self._names) if len(self._body) <= fragments.largest else -1
+        values, shape, place = _add_messages(made, place, messages, recall, fragments)
+        if made.parts and _close(frame, self._body, place):
+            _keep(made, None, fragments, self._space)
+            recall.runs = frame.runs
+        return values, shape
+
+
+class NextBody:
+    """The next request of a conversation: it begins with messages of the last one, and all its other fields are the same."""
+
+    __slots__ = ("_begun", "_body", "_fragments", "_messages", "_since", "_space", "_taken", "known", "new")
+
+    def __init__(
+        self,
+        fragments: Fragments,
+        space: Hashable,
+        body: bytes,
+        begun: KnownConversation,
+        taken: int,
+        messages: CutMessages,
+        since: int,
+    ) -> None:
+        """The conversation consists of the first parts of `begun`, as many as are `taken`, and of `messages`."""
+        self._fragments = fragments
+        self._space = space
+        self._body = body
+        self._begun = begun
+        self._taken = taken
+        self._messages = messages
+        self._since = since
+        self.new = messages.found.count(None)
+        self.known = taken + len(messages.found) + len(begun.frame.wholes) - self.new
+        """How many parts are known, and how many are new."""
+
+    def unknown(self) -> list[bytes]:
+        """The bytes of the parts that are not known yet."""
+        keys, found = self._messages
+        return [*compress(map(_raw_in, keys), map(is_, found, repeat(None))), *self._begun.frame.unkept]
+
+    @property
+    def known_values(self) -> int:
+        """Values in the parts that are known."""
+        begun = self._begun
+        values = begun.sums[self._taken - 1].values + begun.frame.known.values
+        return values if self._is_all_new else values + sum(part.shape.values for part in filter(None, self._messages.found))
+
+    @property
+    def known_objects(self) -> int:
+        """Objects in the parts that are known."""
+        begun = self._begun
+        objects = begun.sums[self._taken - 1].objects + begun.frame.known.objects
+        return objects if self._is_all_new else objects + sum(part.shape.objects for part in filter(None, self._messages.found))
+
+    @property
+    def _is_all_new(self) -> bool:
+        """Are all messages new that are not of the last request? Nearly always they are."""
+        return self.new == len(self._messages.found)
+
+    def read(self) -> tuple[dict[str, Any], Recall, Shape] | None:
+        """The body's value, with what is remembered of it; None where it has to be read as a whole, to be read or refused."""
+        begun, taken, fragments, messages = self._begun, self._taken, self._fragments, self._messages
+        frame = begun.frame
+        recall = Recall(fragments, self.known, self.new)
+        value: dict[str, Any] = dict.fromkeys(frame.names)
+        generation = self._since if begun.generation == self._since else None
+        made = KnownConversation(
+            generation, self._body, frame, begun.ends[:taken], begun.parts[:taken], begun.values[:taken], begun.sums[:taken]
+        )
+        values = value[frame.name] = made.values.copy()
+        for name, part in frame.wholes.items():
+            value[name] = recall.stand_in(part)
+        recall.begin(values, made.parts)
+        try:
+            added, shape, _ = _add_messages(made, made.ends[-1], messages, recall, fragments)
+            value.update(_decode(frame.settings))
+        except (*_UNREADABLE, _TooDeep):
             return None
-        if self._items is not None:
-            self._remember(recall, wholes)
-        held = len(value) - len(around)
-        whole = Shape(keys + rest.keys + held, values + rest.values + held, max(depth, rest.depth), objects + rest.objects)
-        return value, recall, whole
-
-    def _conversation(self, recall: Recall) -> tuple[list[Any], Shape]:
-        """The values of all messages, and what those hold that are not taken from the last request."""
-        listed: list[Any] = []
-        if self._begun is not None:
-            listed = self._begun.values[: self._taken]
-            recall.begin(listed, self._begun.parts[: self._taken])
-        keys = values = depth = objects = 0
-        items = self._items or []
-        for index, (key, found) in enumerate(items):
-            part = found
-            if part is None:
-                part = self._part(key, None)
-                items[index] = (key, part)
-            listed.append(recall.stand_in(part))
-            shape = part.shape
-            keys += shape.keys
-            values += shape.values
-            objects += shape.objects
-            if shape.depth > depth:
-                depth = shape.depth
-        return listed, Shape(keys, values, depth, objects)
-
-    def _part(self, key: tuple[Hashable, bytes], found: Fragment | None) -> Fragment:
-        if found is not None:
-            return found
-        value = _decode(key[1])
-        shape = shape_at_most(key[1], value)
-        if shape is None:
-            raise _TooDeep
-        return self._fragments.add(key, value, shape)
-
-    def _remember(self, recall: Recall, wholes: dict[str, Fragment]) -> None:
-        """Remember the conversation as a whole, for the request that follows."""
-        begun, taken, fragments = self._begun, self._taken, self._fragments
-        if begun is not None and not self._items and taken == len(begun.parts):
-            recall.runs = begun.runs
+        values += added
+        if not added and taken == len(begun.parts):
             fragments.keep_conversation(self._space, begun, begun)
-            return
-        if len(self._body) > fragments.largest:
-            return
-        made: KnownConversation | None
-        if begun is not None:
-            # Only messages differ.
-            generation = self._since if begun.generation == self._since else None
-            made = KnownConversation(
-                generation, self._body, begun.tail, begun.name, begun.names, begun.settings, begun.wholes, begun.runs
-            )
-            made.ends, made.parts = begun.ends[:taken], begun.parts[:taken]
-            made.values, made.sums = begun.values[:taken], begun.sums[:taken]
-            place = made.ends[-1]
-        else:
-            place = _place_of(self._body, self._name, self._names)
-            if place < 0:
-                return
-            settings = {name: bytes(raw) for name, raw in self._settings.items()}
-            made = KnownConversation(self._since, self._body, b"", self._name, self._names, settings, wholes, {})
-        place = self._add_parts(made, place)
-        if not made.parts or (begun is None and not _close(made, place)):
-            return
-        made.size = len(self._body) + _MESSAGE * len(made.parts)
-        instead = begun if begun is not None and 2 * taken >= len(begun.parts) else None
-        fragments.keep_conversation(self._space, made, instead)
-        recall.runs = made.runs
+            recall.runs = frame.runs
+        elif len(self._body) <= fragments.largest:
+            _keep(made, begun if 2 * taken >= len(begun.parts) else None, fragments, self._space)
+            recall.runs = frame.runs
+        recall.frame(frame, value)
+        return value, recall, _with_messages(frame.shape, shape, len(values))
 
-    def _add_parts(self, made: KnownConversation, place: int) -> int:
-        """The messages that were not taken from the last request, and where they end; up to one that is no object, that stands
-        there twice or that is too large to be kept."""
-        body, largest = made.body, self._fragments.largest
-        seen = set(map(id, made.parts))
-        last = made.sums[-1] if made.sums else _NOTHING
-        is_taken = True
-        for _, part in self._items or ():
-            assert part is not None
-            raw, shape = part.raw, part.shape
-            at = body.find(raw[:1], place)
-            if at < 0 or not body.startswith(raw, at):
-                return -1
-            place = at + len(raw)
-            is_taken = is_taken and raw[:1] == b"{" and id(part) not in seen and part.size <= largest
-            if not is_taken:
-                continue
-            seen.add(id(part))
-            last = Shape(
-                last.keys + shape.keys, last.values + shape.values, max(last.depth, shape.depth), last.objects + shape.objects
-            )
-            made.ends.append(place)
-            made.parts.append(part)
-            made.values.append(part.value)
-            made.sums.append(last)
-        return place
+
+Opened: TypeAlias = CutBody | NextBody
+
+
+def _add_messages(
+    made: KnownConversation, place: int, messages: CutMessages, recall: Recall, fragments: Fragments
+) -> tuple[list[Any], Shape, int]:
+    """Add messages that follow at this place of the body; -1 where their places are not plain to see. Returns their values,
+    what all messages hold together, and where they end.
+
+    They are remembered up to one that is no object, that stands in the body twice or that is too large to be kept.
+    """
+    parts = [
+        found if found is not None else _new_part(key, fragments)
+        for key, found in zip(messages.keys, messages.found, strict=True)
+    ]
+    is_new = messages.found.count(None) == len(parts)
+    values = recall.stand_in_new(parts) if is_new else list(map(recall.stand_in, parts))
+    sums = list(accumulate(map(_shape_in, parts), _together, initial=made.sums[-1] if made.sums else _NOTHING))
+    ends = _ends(made.body, place, list(map(_raw_in, messages.keys))) if place >= 0 else []
+    count = 0
+    for value, part, _ in zip(values, parts, ends, strict=False):
+        # Where a part stands in the body for the second time its value is a copy.
+        if value is not part.value or type(value) is not dict or part.size > fragments.largest:
+            break
+        count += 1
+    made.ends += ends[:count]
+    made.parts += parts[:count]
+    made.values += values[:count]
+    made.sums += sums[1 : count + 1]
+    return values, sums[-1], place if not parts else ends[-1] if len(ends) == len(parts) else -1
+
+
+def _ends(body: bytes, place: int, raws: list[bytes]) -> list[int]:
+    """Where these messages end that follow at this place of the body; fewer where one of them does not."""
+    start = place + body.startswith(b",", place)
+    if body.startswith(b",".join(raws), start):
+        # As most clients write it: without blanks.
+        return list(accumulate(map(add, map(len, raws), repeat(1)), initial=start - 1))[1:]
+    ends: list[int] = []
+    for raw in raws:
+        at = body.find(raw[:1], place)
+        if at < 0 or not body.startswith(raw, at):
+            break
+        place = at + len(raw)
+        ends.append(place)
+    return ends
+
+
+def _together(one: Shape, other: Shape) -> Shape:
+    """What two values hold that stand side by side."""
+    depth = one.depth if one.depth > other.depth else other.depth
+    return Shape(one.keys + other.keys, one.values + other.values, depth, one.objects + other.objects)
+
+
+def _with_messages(around: Shape, shape: Shape, count: int) -> Shape:
+    """What a body holds with so many messages."""
+    return Shape(
+        around.keys + shape.keys,
+        around.values + shape.values + count,
+        max(around.depth, shape.depth + 2),
+        around.objects + shape.objects,
+    )
+
+
+def _new_part(key: tuple[Hashable, bytes], fragments: Fragments) -> Fragment:
+    value = _decode(key[1])
+    shape = shape_at_most(key[1], value)
+    if shape is None:
+        raise _TooDeep
+    return fragments.add(key, value, shape)
+
+
+def _keep(made: KnownConversation, instead: KnownConversation | None, fragments: Fragments, space: Hashable) -> None:
+    made.size = len(made.body) + _MESSAGE * len(made.parts) + made.frame.size
+    fragments.keep_conversation(space, made, instead)
 
 
 class _TooDeep(Exception):
@@ -253,15 +334,17 @@ def _place_of(body: bytes, name: str, names: tuple[str, ...]) -> int:
         return -1
 
 
-def _close(made: KnownConversation, place: int) -> bool:
+def _close(frame: Surroundings, body: bytes, place: int) -> bool:
     """Note what stands after the last message; False where that is not the end of the list and of the body."""
-    at = made.body.find(b"]", place) if place > 0 else -1
-    if at < 0 or made.body[place:at].strip(_BLANKS):
+    at = body.find(b"]", place) if place > 0 else -1
+    if at < 0 or body[place:at].strip(_BLANKS):
         return False
-    made.tail = made.body[at:]
-    behind = made.names[made.names.index(made.name) + 1 :]
+    frame.tail = body[at:]
+    texts = len(frame.tail) + 6 * len(frame.settings) + sum(map(len, frame.unkept))
+    frame.size = PART + texts + VALUE * (frame.shape.values - frame.known.values)
+    behind = frame.names[frame.names.index(frame.name) + 1 :]
     try:
-        return tuple(_top(b'{"":0' + made.tail[1:])) == ("", *behind)
+        return tuple(_top(b'{"":0' + frame.tail[1:])) == ("", *behind)
     except _UNREADABLE:
         return False
 
@@ -281,16 +364,16 @@ def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | No
         if name is None:
             return None
         settings: dict[str, Any] = dict(top)
-        items: list[_Found] | None = None
+        messages: CutMessages | None = None
         unkept = 0
         if _has_begun(top[name], fragments, space):
-            items = _look_up(_list(top[name]), fragments, space)
+            messages = _look_up(_list(top[name]), fragments, space)
             del settings[name]
         wholes: dict[str, _Found] = {}
         for field in _WHOLE & top.keys():
             raw = bytes(top[field])
             if len(raw) >= _LEAST:
-                key = (space, raw)
+                key = ((space, field), raw)
                 whole = fragments.find(key)
                 if whole is not None or fragments.came_before(key):
                     wholes[field] = (key, whole)
@@ -299,36 +382,29 @@ def open_body(body: bytes, fragments: Fragments, space: Hashable) -> Opened | No
                     unkept += 1
     except _UNREADABLE:
         return None
-    return Opened(fragments, space, body, tuple(top), name, items, wholes, settings, unkept=unkept, since=since)
+    return CutBody(fragments, space, body, tuple(top), name, messages, wholes, settings, unkept=unkept, since=since)
 
 
-def _open_again(begun: KnownConversation, body: bytes, fragments: Fragments, space: Hashable, since: int) -> Opened | None:
+def _open_again(begun: KnownConversation, body: bytes, fragments: Fragments, space: Hashable, since: int) -> NextBody | None:
     """The next request of a conversation; None for a body that is none, or of which that cannot be said."""
-    taken = begun.begins(body)
-    end = len(body) - len(begun.tail)
-    if not taken or end < begun.ends[taken - 1] or not body.endswith(begun.tail):
+    taken, tail = begun.begins(body), begun.frame.tail
+    if not taken:
         return None
-    items: list[_Found] = []
-    added = body[begun.ends[taken - 1] : end].strip(_BLANKS)
-    if added:
-        if added[:1] != b",":
-            return None
-        items = _look_up(_list(b"[" + added[1:] + b"]"), fragments, space)
-        if not items:
-            return None
-    wholes: dict[str, _Found] = {name: ((space, part.raw), part) for name, part in begun.wholes.items()}
-    return Opened(
-        fragments, space, body, begun.names, begun.name, items, wholes, begun.settings, begun=begun, taken=taken, since=since
-    )  # fmt: skip
+    start, end = begun.ends[taken - 1], len(body) - len(tail)
+    if end < start or not body.endswith(tail):
+        return None
+    added = body[start:end].strip(_BLANKS)
+    if added[:1] not in (b"", b","):
+        return None
+    messages = _look_up(_list(b"[%s]" % added[1:]), fragments, space)
+    if added and not messages.keys:
+        return None
+    return NextBody(fragments, space, body, begun, taken, messages, since)
 
 
-def _look_up(parts: list[msgspec.Raw], fragments: Fragments, space: Hashable) -> list[_Found]:
-    items: list[_Found] = []
-    find = fragments.find
-    for part in parts:
-        key = (space, bytes(part))
-        items.append((key, find(key)))
-    return items
+def _look_up(parts: list[msgspec.Raw], fragments: Fragments, space: Hashable) -> CutMessages:
+    keys = list(zip(repeat(space), map(bytes, parts), strict=False))
+    return CutMessages(keys, fragments.find_each(keys))
 
 
 def _has_begun(listed: msgspec.Raw, fragments: Fragments, space: Hashable) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from itertools import chain, compress
 from typing import Any
 
@@ -12,11 +11,10 @@ _DEPTH = 64
 """A value that is nested deeper is not measured unless it is asked for."""
 _SHORT = 2048
 _FEW_BRACKETS = 32
-_FEW_NODES = 8
-"""Nodes of a level that are looked at one by one sooner than together."""
 _NO_MARKS = bytes(byte for byte in range(256) if byte not in b",:[{")
 
 _is_mapping = frozenset((dict,)).__contains__
+_is_list = frozenset((list,)).__contains__
 _is_container = frozenset({dict, list}).__contains__
 
 
@@ -29,40 +27,25 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     objects: int
 
 
-def _containers(values: Collection[Any]) -> Iterator[Any]:
-    """Those of them that hold others, found without a step of Python's for each."""
-    return compress(values, map(_is_container, map(type, values)))
-
-
 def shape_of(value: Any, most: int = _DEPTH) -> Shape | None:
     """Level by level, so that depth costs no stack; None for a value that is nested deeper than `most`."""
     keys, items, depth, objects = 0, 0, 0, 0
-    level = [value] if type(value) is dict or type(value) is list else []
+    level: list[Any] = [value] if type(value) is dict or type(value) is list else []
     while level:
         depth += 1
         if depth > most:
             return None
-        if len(level) <= _FEW_NODES:
-            below: list[Any] = []
-            for node in level:
-                if type(node) is dict:
-                    keys += len(node)
-                    objects += 1
-                    below.extend(_containers(node.values()))
-                else:
-                    items += len(node)
-                    below.extend(_containers(node))
-            level = below
-            continue
         # A whole level at once, without a step of Python's for each node.
-        mappings: list[Any] = list(compress(level, map(_is_mapping, map(type, level))))
-        children: list[Any] = list(chain.from_iterable(map(dict.values, mappings)))
+        kinds = list(map(type, level))
+        children: list[Any] = list(chain.from_iterable(map(dict.values, compress(level, map(_is_mapping, kinds)))))
         keys += len(children)
-        objects += len(mappings)
-        if len(mappings) < len(level):
-            children.extend(chain.from_iterable(node for node in level if type(node) is list))
-            items += len(children) - sum(map(len, mappings))
-        level = list(_containers(children))
+        mappings = kinds.count(dict)
+        objects += mappings
+        if mappings < len(level):
+            named = len(children)
+            children.extend(chain.from_iterable(compress(level, map(_is_list, kinds))))
+            items += len(children) - named
+        level = list(compress(children, map(_is_container, map(type, children))))
     return Shape(keys, keys + items, depth, objects)
 
 

@@ -10,12 +10,14 @@ Wire facts: docs/reference/wire-facts.md#anthropic-answers.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from athena.calls.ids import synthesized_id
-from athena.calls.tracker import ToolCallTracker
+from athena.calls.tracker import PlainArguments, ToolCallTracker, plain_arguments
 from athena.dialects.anthropic_messages.decode_blocks import citation_part
 from athena.dialects.anthropic_messages.errors import decode_error, error_of_object
 from athena.dialects.anthropic_messages.vocabulary import FINISH_OF, NAME, TEXT_BLOCK_END, UNKNOWN_EVENT
@@ -30,9 +32,11 @@ from athena.model.events import (
     Finish,
     FinishKind,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Usage,
     WholePart,
     is_failure,
@@ -114,35 +118,46 @@ class _PlainThinking(msgspec.Struct, gc=False, tag_field="type", tag="thinking_d
     thinking: str
 
 
+class _PlainArguments(msgspec.Struct, gc=False, tag_field="type", tag="input_json_delta"):
+    partial_json: str
+
+
 class _PlainRecord(msgspec.Struct, gc=False, tag_field="type", tag="content_block_delta"):
     """A piece of a block, of which nothing but the block's number and the text are read."""
 
-    delta: _PlainText | _PlainThinking
+    delta: _PlainText | _PlainThinking | _PlainArguments
     index: int = 0
 
 
 _read_plain = msgspec.json.Decoder(_PlainRecord).decode
 
 
-def _plain_delta(payload: bytes) -> _PlainText | _PlainThinking | None:
+def _plain_piece(index: int, piece: type, name: str, payload: bytes) -> str | None:
+    """The text of a record that is such a piece of this block."""
     try:
-        return _read_plain(payload).delta
+        record = _read_plain(payload)
     except UNREADABLE:
         return None
+    if type(record.delta) is not piece or record.index != index:
+        return None
+    (text,) = msgspec.structs.astuple(record.delta)
+    return str(text)
 
 
-def _plain_text(name: str, payload: bytes) -> str | None:
-    delta = _plain_delta(payload)
-    return delta.text if isinstance(delta, _PlainText) else None
+_PIECES: dict[type, tuple[type, re.Pattern[bytes]]] = {
+    TextDelta: (_PlainText, re.compile(rb'"text": ?(?=")')),
+    ThinkingDelta: (_PlainThinking, re.compile(rb'"thinking": ?(?=")')),
+    ToolCallDelta: (_PlainArguments, re.compile(rb'"partial_json": ?(?=")')),
+}
+_MOST_BLOCKS = 256
+"""Blocks of one answer whose pieces are known by their looks."""
 
 
-def _plain_thinking(name: str, payload: bytes) -> str | None:
-    delta = _plain_delta(payload)
-    return delta.thinking if isinstance(delta, _PlainThinking) else None
-
-
-_TEXT = PlainShape(re.compile(rb'"text": ?(?=")'), _plain_text)
-_THINKING = PlainShape(re.compile(rb'"thinking": ?(?=")'), _plain_thinking)
+@cache
+def _shape_of(index: int, event: type) -> PlainShape:
+    """How pieces of one block look. Each block has a shape of its own: a late piece of another one is no piece of this."""
+    piece, place = _PIECES[event]
+    return PlainShape(place, partial(_plain_piece, index, piece))
 
 
 class _Open:
@@ -169,6 +184,8 @@ class BlockReader:
         """Calls that ended without any argument: meant so, or cut."""
         self._ended = 0
         self._last_kind = ""
+        self.last = -1
+        """The block that had the last piece."""
         self.calls = ToolCallTracker(
             new_id=lambda number: synthesized_id(seed, number, "toolu_"), limits=context.limits, mend=context.mend
         )
@@ -176,6 +193,7 @@ class BlockReader:
     def start(self, index: int, raw: msgspec.Raw, out: list[Event]) -> None:
         """A block begins, with whatever it already holds."""
         block = _read_block(raw)
+        self.last = index
         opened = self._begin(index, block.type, out)
         if self._losses is not None and (known := _BLOCK_FIELDS.get(block.type)) is not None:
             fields = _read_any(raw)
@@ -203,6 +221,7 @@ class BlockReader:
 
     def delta(self, index: int, delta: _Delta, payload: bytes, out: list[Event]) -> Error | None:
         """The next piece of a block. An error when it belongs to no block that could take it."""
+        self.last = index
         if delta.text is not None and delta.type == "text_delta":
             if index not in self._open:
                 self._begin(index, "text", out)
@@ -233,6 +252,18 @@ class BlockReader:
         else:
             self._grow(opened, payload)
         return None
+
+    def plain_arguments(self) -> PlainArguments | None:
+        """What watches further pieces of the one block that is open, a call; None: there is none, or there are several."""
+        if len(self._open) != 1:
+            return None
+        ((index, opened),) = self._open.items()
+        return plain_arguments(self.calls, index) if opened.kind == "tool_use" else None
+
+    def note_arguments(self, text: str) -> None:
+        """A piece of its arguments took the short way."""
+        (opened,) = self._open.values()
+        opened.pieces.append(text)
 
     def stop(self, index: int, out: list[Event]) -> None:
         """A block ended. A call whose arguments are not whole stays open until the answer's end says why."""
@@ -362,9 +393,16 @@ class MessagesStreamDecoder(StreamDecoder):
         elif self.context.losses is not None:
             self.context.losses.drop(kind or "event", "an event that only the upstream's own clients know")
 
-    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
-        # A block that had a piece is open, and a piece changes nothing; the bytes around the text name the block.
-        return _TEXT if type(event) is TextDelta else _THINKING
+    def plain_shape(self, event: PlainPiece) -> PlainShape | None:
+        # A block that had a piece is open, and a piece changes nothing.
+        index = self._blocks.last
+        return _shape_of(index, type(event)) if 0 <= index < _MOST_BLOCKS else None
+
+    def plain_arguments(self) -> PlainArguments | None:
+        return self._blocks.plain_arguments()
+
+    def plain_note(self, event: PlainPiece) -> Callable[[str], None] | None:
+        return self._blocks.note_arguments if type(event) is ToolCallDelta else None
 
     @property
     def finished(self) -> bool:

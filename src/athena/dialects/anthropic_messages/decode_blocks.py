@@ -9,6 +9,7 @@ Wire facts: docs/reference/wire-facts.md#anthropic-messages-and-blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from athena.calls.arguments import arguments_text
@@ -46,10 +47,10 @@ def read_content(fields: Fields, key: str) -> tuple[Part, ...]:
 
 # -- the usual blocks ---------------------------------------------------------------------------------------------------------
 
-_TEXT_KEYS = frozenset({"type", "text"})
-_CALL_KEYS = frozenset({"type", "id", "name", "input"})
-_RESULT_KEYS = frozenset({"type", "tool_use_id", "content"})
-_RESULT_KEYS_WITH_FLAG = _RESULT_KEYS | {"is_error"}
+_field_of: Callable[[dict[str, Any], str], Any] = dict.get
+"""Raises TypeError for what is no object."""
+_call_fields = itemgetter("id", "name", "input")
+_CALL_TYPES = (str, str, dict)
 
 
 def plain_content(content: Any) -> tuple[Part, ...] | None:
@@ -60,35 +61,54 @@ def plain_content(content: Any) -> tuple[Part, ...] | None:
         return (Text(text=content, raw=content),)
     if type(content) is not list:
         return None
-    parts: list[Part] = []
-    for block in content:
-        part = _plain_block(block) if type(block) is dict else None
-        if part is None:
-            return None
-        parts.append(part)
-    return tuple(parts)
+    try:
+        return tuple([_PLAIN_READERS[_field_of(block, "type")](block) for block in content])
+    except (KeyError, TypeError):  # a field is missing, is one too many or is not what it should be
+        return None
 
 
-def _plain_block(block: dict[str, Any]) -> Part | None:
-    keys = block.keys()
-    kind = block.get("type")
-    if kind == "text":
-        text = block.get("text")
-        return Text(text=text, raw=block) if type(text) is str and keys == _TEXT_KEYS else None
-    if kind == "tool_use":
-        call_id, name, given = block.get("id"), block.get("name"), block.get("input")
-        if type(call_id) is not str or type(name) is not str or type(given) is not dict or keys != _CALL_KEYS:
-            return None
-        return ToolCall(id=call_id, name=name, arguments=arguments_text(given), raw=block) if call_id and name else None
-    if kind == "tool_result":
-        call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
-        if type(call_id) is not str or not call_id or type(failed) is not bool:
-            return None
-        if keys != _RESULT_KEYS and keys != _RESULT_KEYS_WITH_FLAG:
-            return None
-        shown = plain_content(block.get("content"))
-        return ToolResult(call_id=call_id, parts=shown, is_error=failed, raw=block) if shown is not None else None
-    return None
+def plain_text(block: dict[str, Any]) -> Text:
+    """A text with nothing else about it but a mark for the cache. Raises KeyError or TypeError for any other."""
+    text = block["text"]
+    if type(text) is not str:
+        raise TypeError
+    return Text(text=text, raw=block) if len(block) == 2 else Text(text=text, cache=_plain_cache(block, 3), raw=block)
+
+
+def _plain_cache(block: dict[str, Any], fields: int) -> CacheMark:
+    """The mark of a block that has so many fields and this as the last one that may be there."""
+    control = block["cache_control"]
+    if type(control) is not dict or len(block) != fields:
+        raise TypeError
+    return cache_mark(control)
+
+
+def _plain_call(block: dict[str, Any]) -> ToolCall:
+    fields = call_id, name, given = _call_fields(block)
+    if tuple(map(type, fields)) != _CALL_TYPES or not call_id or not name:
+        raise TypeError
+    arguments = arguments_text(given)
+    if len(block) == 4:
+        return ToolCall(id=call_id, name=name, arguments=arguments, raw=block)
+    return ToolCall(id=call_id, name=name, arguments=arguments, cache=_plain_cache(block, 5), raw=block)
+
+
+def _plain_result(block: dict[str, Any]) -> ToolResult:
+    call_id, failed = block["tool_use_id"], block.get("is_error", False)
+    shown = plain_content(block["content"])
+    if shown is None or type(call_id) is not str or not call_id or type(failed) is not bool:
+        raise TypeError
+    count = 4 if "is_error" in block else 3
+    if len(block) == count:
+        return ToolResult(call_id=call_id, parts=shown, is_error=failed, raw=block)
+    return ToolResult(call_id=call_id, parts=shown, is_error=failed, cache=_plain_cache(block, count + 1), raw=block)
+
+
+_PLAIN_READERS: dict[str, Callable[[dict[str, Any]], Part]] = {
+    "text": plain_text,
+    "tool_use": _plain_call,
+    "tool_result": _plain_result,
+}
 
 
 # -- all blocks ---------------------------------------------------------------------------------------------------------------
@@ -110,6 +130,11 @@ def read_cache(fields: Fields, key: str = "cache_control") -> CacheMark | None:
     control = fields.mapping(key)
     if control is None:
         return None
+    return cache_mark(control)
+
+
+def cache_mark(control: dict[str, Any]) -> CacheMark:
+    """What an object of a cache breakpoint means."""
     return CacheMark(ttl_seconds=3600 if control.get("ttl") == "1h" else 300, raw=control)
 
 

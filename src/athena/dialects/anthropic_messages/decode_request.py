@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import product
-from operator import attrgetter
+from operator import itemgetter, methodcaller
 from typing import Any, get_args
 
 import msgspec
 
-from athena.dialects.anthropic_messages.decode_blocks import plain_content, read_block, read_cache, read_content
+from athena.dialects.anthropic_messages.decode_blocks import plain_content, plain_text, read_block, read_cache, read_content
 from athena.dialects.anthropic_messages.portable import added_tools
 from athena.dialects.anthropic_messages.typed_tools import default_name, family_of
 from athena.dialects.anthropic_messages.vocabulary import BILLING, NAME
@@ -28,6 +28,7 @@ from athena.wire.recall import Recall
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_BILLING_BEGINS = f"{BILLING}:"
 _EFFORTS = frozenset(get_args(Effort)) - {"none", "minimal"}
 
 SERVER_FIELDS = (
@@ -61,6 +62,13 @@ def decode_request(
         if usual is not None:
             return usual
     fields = Fields(value, recall=recall)
+    asked = (model, stream, version, counting)
+    around: Request | None = recall.meaning_around(body, asked) if recall is not None else None
+    if around is not None:
+        following = _next_request(around, fields)
+        if following is not None:
+            return following
+        fields = Fields(value, recall=recall)
     name = fields.text("model") or model
     if not name:
         raise InvalidRequest("model: field required", path="model")
@@ -74,7 +82,7 @@ def decode_request(
     streamed = fields.flag("stream")
     tools = fields.whole_field("tools", _tools)
     inline = _inline_tools(fields, turns)
-    return Request(
+    request = Request(
         dialect=NAME,
         model=name,
         stream=bool(streamed if stream is None else stream),
@@ -87,9 +95,21 @@ def decode_request(
         **_asked_settings(fields),
         unread=fields.unread(),
     )
+    if recall is not None and not inline and not request.unread:
+        recall.keep_meaning_around(body, asked, msgspec.structs.replace(request, turns=(), raw=None))
+    return request
+
+
+def _next_request(around: Request, fields: Fields) -> Request | None:
+    """A request that differs from another in nothing but its messages; None where these say more than what was said."""
+    turns = fields.each("messages", _turn, plain=_plain_turn)
+    if added_tools(turns) or fields.unread():
+        return None
+    return msgspec.structs.replace(around, turns=turns, raw=fields.value)
 
 
 _FEW_FIELDS = frozenset({"model", "messages", "max_tokens", "system", "tools", "stream", "temperature"})
+_USUAL_FIELDS = _FEW_FIELDS | {"metadata"}
 _FEW_MESSAGES = 64
 """Up to so many it does no harm to read them twice, where one of them turns out not to be usual."""
 _ABSENT = type(None)
@@ -104,7 +124,6 @@ _USUAL_TYPES: dict[str, tuple[type, ...]] = {
 }
 _USUAL_VALUES = frozenset(product(*_USUAL_TYPES.values()))
 """The types of all values together that a usual request may have."""
-_name_of = attrgetter("name")
 
 
 def _usual_request(value: dict[str, Any], stream: bool | None, version: str | None) -> Request | None:
@@ -116,8 +135,8 @@ def _usual_request(value: dict[str, Any], stream: bool | None, version: str | No
     if not model or limit < 0 or not 0 < len(messages) <= _FEW_MESSAGES:
         return None
     turns = tuple(filter(None, map(_plain_turn, messages)))
-    functions = tuple(filter(None, map(_plain_tool, tools or ())))
-    if len(turns) < len(messages) or len(set(map(_name_of, functions))) < len(tools or ()):
+    functions = _plain_tools(tools) if tools else ()
+    if len(turns) < len(messages) or functions is None:
         return None
     return Request(
         dialect=NAME,
@@ -136,9 +155,11 @@ def _usual_request(value: dict[str, Any], stream: bool | None, version: str | No
 
 def _asked_settings(fields: Fields) -> dict[str, Any]:
     """The same as `read_settings`, without those that are as usual where the request has hardly any."""
-    if _FEW_FIELDS.issuperset(fields.value):
-        return {"max_output": _limit(fields), "temperature": fields.number("temperature")}
-    return read_settings(fields)
+    if not _USUAL_FIELDS.issuperset(fields.value):
+        return read_settings(fields)
+    user, metadata = _metadata(fields)
+    limit = _limit(fields)
+    return {"max_output": limit, "temperature": fields.number("temperature"), "end_user": user, "metadata": metadata}
 
 
 def read_settings(fields: Fields) -> dict[str, Any]:
@@ -174,17 +195,20 @@ def _limit(fields: Fields) -> int | None:
     return limit
 
 
-_MESSAGE_KEYS = frozenset({"role", "content"})
+_message_fields = itemgetter("role", "content")
 
 
 def _plain_turn(message: Any) -> Turn | None:
     """A message of the usual parts and no other fields; None for any other, which `_turn` reads or refuses."""
-    if type(message) is not dict or message.keys() != _MESSAGE_KEYS:
+    if type(message) is not dict or len(message) != 2:
         return None
-    word = message["role"]
-    role = _ROLES.get(word) if type(word) is str else None
-    parts = plain_content(message["content"]) if role is not None else None
-    return Turn(role=role, parts=parts, raw=message) if role is not None and parts is not None else None
+    try:
+        word, content = _message_fields(message)
+        role = _ROLES[word]
+    except (KeyError, TypeError):
+        return None
+    parts = plain_content(content)
+    return Turn(role=role, parts=parts, raw=message) if parts is not None else None
 
 
 def _turn(message: Fields) -> Turn:
@@ -202,12 +226,23 @@ def _system(fields: Fields) -> tuple[Part, ...]:
     value = fields.any("system")
     if isinstance(value, str):
         return (Text(text=value, raw=value),) if value else ()
-    return fields.each("system", _system_block)
+    return fields.each("system", _system_block, plain=_plain_system_block)
+
+
+def _plain_system_block(block: Any) -> Part | None:
+    """A text with its usual fields; None for any other block, which `_system_block` reads or refuses."""
+    if type(block) is not dict or block.get("type") != "text":
+        return None
+    try:
+        part = plain_text(block)
+    except (KeyError, TypeError):
+        return None
+    return part if not part.text.startswith(_BILLING_BEGINS) else Foreign(kind=BILLING, dialect=NAME, raw=block)
 
 
 def _system_block(block: Fields) -> Part:
     text = block.value.get("text")
-    if isinstance(text, str) and text.startswith(f"{BILLING}:"):
+    if isinstance(text, str) and text.startswith(_BILLING_BEGINS):
         return Foreign(kind=BILLING, dialect=NAME, raw=block.whole())
     return read_block(block)
 
@@ -230,13 +265,17 @@ def _tool(item: Fields) -> Tool:
 
 
 def _tools(fields: Fields) -> tuple[Tool, ...]:
+    declarations = fields.sequence("tools") or []
+    plain = _plain_tools(declarations)
+    if plain is not None:
+        return plain
     tools: list[Tool] = []
     seen: set[str] = set()
-    for index, declared in enumerate(fields.sequence("tools") or ()):
-        plain = _plain_tool(declared)
-        if plain is not None and plain.name not in seen:
-            seen.add(plain.name)
-            tools.append(plain)
+    for index, declared in enumerate(declarations):
+        plain = _plain_tools([declared])
+        if plain is not None and plain[0].name not in seen:
+            seen.add(plain[0].name)
+            tools += plain
             continue
         item = fields.inner(declared, f"tools[{index}]")
         tool = _tool(item)
@@ -249,19 +288,31 @@ def _tools(fields: Fields) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-_TOOL_KEYS = frozenset({"name", "description", "input_schema"})
+_tool_fields = itemgetter("name", "description", "input_schema")
+_kind_of = methodcaller("get", "type")
+_DICTS, _TEXTS, _THREE = {dict}, {str}, {3}
 
 
-def _plain_tool(value: Any) -> Tool | None:
-    """A function with its usual fields and no others; None for any other tool, which `_tool` reads or refuses."""
-    if type(value) is not dict or value.keys() != _TOOL_KEYS:
+def _plain_tools(declared: list[Any]) -> tuple[Tool, ...] | None:
+    """Functions of different names, each with its usual fields and no others; None for a list with any other tool, which
+    `_tool` reads or refuses. All are looked at together, with hardly a step of Python's for each.
+    """
+    try:
+        names, descriptions, schemas = zip(*map(_tool_fields, declared), strict=True)
+    except (KeyError, TypeError, ValueError):  # a field is missing, one is no object, or there are none
         return None
-    name, description, schema = value["name"], value["description"], value["input_schema"]
-    if type(name) is not str or type(description) is not str or type(schema) is not dict:
+    if set(map(type, names + descriptions)) != _TEXTS or set(map(type, (*declared, *schemas))) != _DICTS:
         return None
-    if _TOOL_NAME.fullmatch(name) is None or schema.get("type") != "object":
+    if set(map(len, declared)) != _THREE:
         return None
-    return Tool(name=name, description=description, schema=schema, raw=value)
+    if len(set(names)) < len(names) or list(map(_kind_of, schemas)).count("object") < len(schemas):
+        return None
+    if not all(map(_TOOL_NAME.fullmatch, names)):
+        return None
+    return tuple([
+        Tool(name=name, description=description, schema=schema, raw=value)
+        for name, description, schema, value in zip(names, descriptions, schemas, declared, strict=True)
+    ])  # fmt: skip
 
 
 def _function_tool(item: Fields) -> Tool:

@@ -29,6 +29,7 @@ from athena.model.events import (
     Extra,
     Finish,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -66,6 +67,7 @@ _TEXT_START = (
 )
 _BLOCK_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
 _DELTA_END = b"}}\n\n"
+_BLOCK_OF: dict[type, str] = {TextDelta: "text", ThinkingDelta: "thinking", ToolCallDelta: "call"}
 _BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
 
 _encode = msgspec.json.encode
@@ -177,13 +179,20 @@ class MessagesStreamEncoder:
                 write(self, event, out)
         return b"".join(out)
 
-    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
-        if event.choice or self._ended or self._open != ("text" if type(event) is TextDelta else "thinking"):
+    def plain_writer(self, event: PlainPiece) -> Callable[[str], bytes] | None:
+        if event.choice or self._ended or self._open != _BLOCK_OF[type(event)]:
             return None
+        if type(event) is ToolCallDelta:
+            return self._more_arguments if event.call == self._call and not self._held_kind else None
         return self._more
 
-    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
-        return PlainFrame(self._prefix, _DELTA_END)
+    def plain_frame(self, event: PlainPiece) -> PlainFrame | None:
+        return PlainFrame(self._prefix, _DELTA_END, self._pieces.append if type(event) is ToolCallDelta else None)
+
+    def _more_arguments(self, text: str) -> bytes:
+        """More of the open call's arguments."""
+        self._pieces.append(text)
+        return self._more(text)
 
     def _more(self, text: str) -> bytes:
         """More of the open block's text."""

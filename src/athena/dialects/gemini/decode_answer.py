@@ -35,6 +35,7 @@ from athena.model.events import (
     Extra,
     Finish,
     FinishKind,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -627,13 +628,13 @@ class GeminiStreamDecoder(StreamDecoder):
     reads_each_plain = True
     """The counts of tokens grow with every record."""
 
-    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+    def plain_shape(self, event: PlainPiece) -> PlainShape | None:
         is_text = type(event) is TextDelta
         if not self._reader.is_plain_after("text" if is_text else "thinking"):
             return None
         return self._text_shape if is_text else self._thinking_shape
 
-    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+    def plain_note(self, event: PlainPiece) -> Callable[[str], None] | None:
         return self._reader.note_plain
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:

@@ -33,6 +33,7 @@ from athena.model.events import (
     Finish,
     FinishKind,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -263,14 +264,14 @@ class GeminiStreamEncoder:
                     assert_never(event)
         return b"".join(out)
 
-    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+    def plain_writer(self, event: PlainPiece) -> Callable[[str], bytes] | None:
         """What writes more text of a choice that owes no signature."""
         choice = self._choices.get(event.choice)
         if choice is None or self._ended or choice.owed is not None or type(event) is not TextDelta:
             return None
         return partial(self._more_text, choice)
 
-    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+    def plain_frame(self, event: PlainPiece) -> PlainFrame | None:
         return None  # written by `_part`, which knows what else the chunk holds
 
     def _more_text(self, choice: _CandidateWritten, text: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from athena.calls.tracker import ToolCallTracker
+from athena.calls.tracker import PlainArguments, ToolCallTracker, plain_arguments
 from athena.dialects.base import DecodeContext
 from athena.dialects.openai_chat.reasoning import ReasoningReader, call_signature
 from athena.dialects.openai_chat.wire import CallEntry, FunctionEntry, arguments_of
@@ -116,6 +116,23 @@ class CallReader:
         if arguments and calls.legacy_span is not None:
             calls.legacy_span.feed(arguments)
         self._take(_Piece(key, calls.index, "" if name else None, name, "function", None, arguments), out)
+
+    def going_on(self, calls: ChoiceCalls) -> tuple[int, Hashable] | None:
+        """The index and the key of the call whose arguments are coming in, where a piece under this index that has neither id
+        nor name changes nothing but the arguments."""
+        key = calls.last
+        if not calls.active or self._waiting is not None or calls.names or key not in self._begun:
+            return None
+        return next(((index, key) for index, known in calls.keys.items() if known == key), None)
+
+    def more(self, key: Hashable, arguments: str, out: list[Event]) -> None:
+        """Such a piece."""
+        if arguments:
+            self._tracker.append(out, key, arguments)
+
+    def plain_arguments(self, key: Hashable) -> PlainArguments | None:
+        """What watches further pieces of a call; None: each has to be read."""
+        return plain_arguments(self._tracker, key)
 
     def leave(self, calls: ChoiceCalls, out: list[Event]) -> None:
         """Something else begins: calls that are whole are whole."""

@@ -11,13 +11,14 @@ Wire facts: docs/reference/wire-facts.md#chat-streams.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Callable, Collection, Hashable
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from athena.calls.ids import synthesized_id
+from athena.calls.tracker import PlainArguments
 from athena.dialects.base import AnswerLosses, DecodeContext
 from athena.dialects.decoders import StreamDecoder, WholeDecoder, closed_error, protocol_error
 from athena.dialects.openai_chat.call_reader import CallReader, ChoiceCalls
@@ -47,6 +48,7 @@ from athena.dialects.openai_chat.wire import (
     decode_chunk,
     decode_text_only,
     decode_value,
+    plain_arguments,
     plain_content,
     plain_reasoning,
 )
@@ -59,9 +61,11 @@ from athena.model.events import (
     Extra,
     Finish,
     FinishKind,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Usage,
     WholePart,
 )  # fmt: skip
@@ -135,6 +139,23 @@ class ChatAnswerReader:
         """Has the one choice its say still, with no call open, so that more of the same words changes nothing else?"""
         choice = self._choices.get(0)
         return choice is not None and len(self._choices) == 1 and not choice.calls.active and not choice.finish
+
+    def going_on(self) -> tuple[int, Hashable] | None:
+        """The index and the key of the one call that goes on; None: there is none, or its next piece may change more than its
+        arguments."""
+        reader, choice = self._call_reader, self._choices.get(0)
+        if reader is None or choice is None or len(self._choices) != 1 or choice.finish:
+            return None
+        return reader.going_on(choice.calls)
+
+    def more_arguments(self, key: Hashable, arguments: str, out: list[Event]) -> None:
+        """A piece of the call that goes on."""
+        self._calls.more(key, arguments, out)
+
+    def plain_arguments(self) -> PlainArguments | None:
+        """What watches further pieces of the call that goes on."""
+        going_on = self.going_on()
+        return self._calls.plain_arguments(going_on[1]) if going_on is not None else None
 
     def note_reasoning(self, text: str) -> None:
         """A piece of reasoning of the first choice took the short way."""
@@ -487,6 +508,19 @@ def _chat_usage(value: object) -> object:
 
 _CONTENT = PlainShape(re.compile(rb'"content": ?(?=")'), plain_content)
 _REASONING = PlainShape(re.compile(rb'"reasoning(?:_content)?": ?(?=")'), plain_reasoning)
+_LEARNT_INDEXES = 16
+"""Calls of one answer whose arguments may take the short way."""
+
+
+@cache
+def _shape_of_arguments(index: int) -> PlainShape:
+    return PlainShape(re.compile(rb'"arguments": ?(?=")'), partial(plain_arguments, index=index))
+
+
+def _arguments(index: int) -> PlainShape | None:
+    return _shape_of_arguments(index) if 0 <= index < _LEARNT_INDEXES else None
+
+
 _MISSES = 8
 """How often a stream may surprise the reader of text-only records before it is read in full for good."""
 
@@ -498,16 +532,26 @@ class ChatStreamDecoder(StreamDecoder):
         self._text_only = not context.keep_extras and not context.profile.merge_choices
         """The last record said nothing but text; the next one most likely does too. So does the first."""
         self._misses = 0
+        self._looks_for_arguments = not context.keep_extras
+        """Is a record that says nothing but the next arguments of the call that goes on read as such?"""
+        self._call: tuple[int, Hashable] | None = None
+        """That call: its index and its key."""
         self.reads_each_plain = not context.keep_extras
         """With extras to keep, a record's unknown fields matter: only one with the same bytes around its text has none."""
 
-    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+    def plain_shape(self, event: PlainPiece) -> PlainShape | None:
+        if type(event) is ToolCallDelta:
+            going_on = self._reader.going_on()
+            return _arguments(going_on[0]) if going_on is not None else None
         if not self._reader.only_words:
             return None
         return _CONTENT if type(event) is TextDelta else _REASONING
 
-    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
-        return None if type(event) is TextDelta else self._reader.note_reasoning
+    def plain_note(self, event: PlainPiece) -> Callable[[str], None] | None:
+        return self._reader.note_reasoning if type(event) is ThinkingDelta else None
+
+    def plain_arguments(self) -> PlainArguments | None:
+        return self._reader.plain_arguments()
 
     def record(self, name: str, payload: bytes, out: list[Event]) -> None:
         reader = self._reader
@@ -523,6 +567,13 @@ class ChatStreamDecoder(StreamDecoder):
                     if text := chunk.choices[0].delta.content:
                         out.append(TextDelta(text))
                     return
+        if self._call is not None:
+            index, key = self._call
+            arguments = plain_arguments(name, payload, index=index)
+            if arguments is not None:
+                reader.more_arguments(key, arguments, out)
+                return
+            self._call = None
         if payload.startswith(b"[DONE]"):
             if reader.empty:
                 self.fail(out, closed_error())
@@ -539,6 +590,8 @@ class ChatStreamDecoder(StreamDecoder):
             self.ended = True
         elif len(out) == before + 1 and type(out[before]) is TextDelta and self._misses < _MISSES:
             self._text_only = reader.only_text
+        elif self._looks_for_arguments and len(out) > before and type(out[-1]) is ToolCallDelta:
+            self._call = reader.going_on()
 
     @property
     def finished(self) -> bool:

@@ -10,7 +10,7 @@ Wire facts: docs/reference/wire-facts.md#chat-requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import msgspec
@@ -84,7 +84,6 @@ def decode_request(
 
 _FEW_MESSAGES = 64
 """Up to so many it does no harm to read them twice, where one of them turns out not to be usual."""
-_name_of = attrgetter("name")
 
 
 def _usual_request(raw: dict[str, Any]) -> Request | None:
@@ -102,8 +101,8 @@ def _usual_request(raw: dict[str, Any]) -> Request | None:
             return None
         system.append(Text(text=text))
     turns = tuple(filter(None, map(_plain_turn, messages[first:])))
-    tools = tuple(filter(None, map(_plain_tool, declared or ())))
-    if len(turns) < len(messages) - first or len(set(map(_name_of, tools))) < len(declared or ()):
+    tools = _plain_tools(declared) if declared else ()
+    if len(turns) < len(messages) - first or tools is None:
         return None
     return msgspec.structs.replace(
         request,
@@ -370,6 +369,9 @@ def _tell(text: str, parts: list[Part]) -> None:
 
 def decode_tools(fields: Fields) -> tuple[Tool, ...]:
     """The tools of `tools`, of the older `functions`, and the hosted search."""
+    plain = _plain_tools(fields.sequence("tools") or []) if not fields.has("functions") and not fields.has(WEB_SEARCH) else None
+    if plain is not None:
+        return plain
     tools = list(fields.each("tools", _tool, plain=_plain_tool))
     for entry in fields.children("functions"):
         if not fields.has("tools"):
@@ -386,21 +388,37 @@ def decode_tools(fields: Fields) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-_TOOL_KEYS = frozenset({"type", "function"})
-_DECLARED_KEYS = frozenset({"name", "description", "parameters"})
+_tool_fields = itemgetter("type", "function")
+_function_fields = itemgetter("name", "description", "parameters")
+_type_of = methodcaller("get", "type")
+_DICTS, _TEXTS, _TWO, _THREE = {dict}, {str}, {2}, {3}
+
+
+def _plain_tools(declared: list[Any]) -> tuple[Tool, ...] | None:
+    """Functions of different names, each with its usual fields and no others; None for a list with any other tool, which
+    `_tool` reads or refuses. All are looked at together, with hardly a step of Python's for each.
+    """
+    try:
+        kinds, functions = zip(*map(_tool_fields, declared), strict=True)
+        names, descriptions, schemas = zip(*map(_function_fields, functions), strict=True)
+    except (KeyError, TypeError, ValueError):  # a field is missing, one is no object, or there are none
+        return None
+    if set(map(type, names + descriptions)) != _TEXTS or set(map(type, (*declared, *functions, *schemas))) != _DICTS:
+        return None
+    if set(map(len, declared)) != _TWO or set(map(len, functions)) != _THREE or kinds.count("function") < len(kinds):
+        return None
+    if len(set(names)) < len(names) or not all(names) or list(map(_type_of, schemas)).count("object") < len(schemas):
+        return None
+    return tuple([
+        Tool(name=name, description=description, schema=schema, raw=value)
+        for name, description, schema, value in zip(names, descriptions, schemas, declared, strict=True)
+    ])  # fmt: skip
 
 
 def _plain_tool(value: Any) -> Tool | None:
-    """A function with its usual fields and no others; None for any other tool, which `_tool` reads or refuses."""
-    if type(value) is not dict or value.keys() != _TOOL_KEYS or value["type"] != "function":
-        return None
-    inner = value["function"]
-    if type(inner) is not dict or inner.keys() != _DECLARED_KEYS:
-        return None
-    name, description, schema = inner["name"], inner["description"], inner["parameters"]
-    if type(name) is not str or not name or type(description) is not str or type(schema) is not dict:
-        return None
-    return Tool(name=name, description=description, schema=schema, raw=value) if schema.get("type") == "object" else None
+    """The same of one tool."""
+    plain = _plain_tools([value])
+    return plain[0] if plain is not None else None
 
 
 def _tool(entry: Fields) -> Tool:

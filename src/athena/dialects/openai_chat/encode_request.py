@@ -6,7 +6,8 @@ Wire facts: docs/reference/wire-facts.md#pass-through.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from itertools import repeat
+from operator import and_, attrgetter, eq, is_not
 from typing import Any
 
 from athena.dialects.base import Encoded, EncodeTarget, searches_web
@@ -20,7 +21,7 @@ from athena.errors import UnsupportedFeature
 from athena.model.parts import Part, Text
 from athena.model.profile import Profile
 from athena.model.request import Request, Tool
-from athena.schemas import for_openai
+from athena.schemas import for_openai, kept_by_openai
 from athena.wire.fields import Fields
 from athena.wire.recall import Recall
 
@@ -104,6 +105,8 @@ def _foreign_body(request: Request, writer: ControlWriter) -> dict[str, Any]:
 
 
 _hosted_of = attrgetter("hosted")
+_schema_of = attrgetter("schema")
+_description_of = attrgetter("description")
 
 
 def _put_tools(body: dict[str, Any], request: Request, writer: ControlWriter, *, home: bool, recall: Recall | None) -> None:
@@ -119,8 +122,13 @@ def _put_tools(body: dict[str, Any], request: Request, writer: ControlWriter, *,
     body.pop("tools", None)
 
     def write() -> list[dict[str, Any]]:
-        made = [_tool(body, tool, index, writer, home=home) for index, tool in enumerate(tools)]
-        return [entry for entry in made if entry is not None]
+        made = [
+            {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema}}
+            if plain
+            else _tool(body, tool, index, writer, home=home)
+            for index, (tool, plain) in enumerate(zip(tools, _are_plain(tools, writer.profile, home=home), strict=True))
+        ]
+        return list(filter(None, made))
 
     rewritten = Rewritten(recall, writer.target, writer, NAME) if recall is not None and not home else None
     written = rewritten.tools(request, tools, write) if rewritten is not None else write()
@@ -143,6 +151,21 @@ def _unchanged(body: dict[str, Any], tools: Sequence[Tool], profile: Profile) ->
 
 _TRANSLATED_DROPS = ("format:uri",)
 """Keywords that models behind this dialect refuse and other dialects' clients send as a habit."""
+
+
+_about = attrgetter("kind", "strict", "deferred", "cache", "extras")
+_PLAIN = _about(Tool(name=""))
+
+
+def _are_plain(tools: Sequence[Tool], profile: Profile, *, home: bool) -> list[bool]:
+    """Which of these are functions of another dialect with a name, a description and a schema that stays as it is, and with
+    nothing else about them? All are looked at together: `_tool` writes the same of them."""
+    if home:
+        return [False] * len(tools)
+    kept = kept_by_openai(list(map(_schema_of, tools)), (*profile.schema_drops, *_TRANSLATED_DROPS))
+    described = map(is_not, map(_description_of, tools), repeat(None))
+    plain = map(eq, map(_about, tools), repeat(_PLAIN))
+    return list(map(and_, kept, map(and_, described, plain)))
 
 
 def _tool(body: dict[str, Any], tool: Tool, index: int, writer: ControlWriter, *, home: bool) -> dict[str, Any] | None:

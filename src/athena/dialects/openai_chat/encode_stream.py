@@ -30,6 +30,7 @@ from athena.model.events import (
     Extra,
     Finish,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -73,6 +74,11 @@ class OpenCall:
         self.tail = tail
         self.signed = signed
         self.sent = False
+
+
+def _more_arguments(call: OpenCall, text: str) -> bytes:
+    """More of the arguments of a call."""
+    return b"%b%b%b" % (call.head, _escape(text), call.tail)
 
 
 class _ChoiceWritten:
@@ -156,13 +162,19 @@ class ChatStreamEncoder:
                     assert_never(event)
         return b"".join(out)
 
-    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
+    def plain_writer(self, event: PlainPiece) -> Callable[[str], bytes] | None:
         choice = self._choices.get(event.choice)
         if choice is None or self._ended or self._has_pending_fields(choice):
             return None
+        if type(event) is ToolCallDelta:
+            call = self._calls.get(event.call)
+            return partial(_more_arguments, call) if call is not None and call.sent else None
         return partial(self._more_text, choice) if type(event) is TextDelta else partial(self._more_thinking, event.choice)
 
-    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+    def plain_frame(self, event: PlainPiece) -> PlainFrame | None:
+        if type(event) is ToolCallDelta:
+            call = self._calls[event.call]
+            return PlainFrame(call.head, call.tail)
         choice = self._choices[event.choice]
         return PlainFrame(choice.text_head, self._tail, choice.count) if type(event) is TextDelta else None
 

@@ -15,7 +15,7 @@ import msgspec
 
 from athena.dialects.base import HttpError
 from athena.dialects.error_kinds import STATUS_OF, is_context_overflow, loose_error, overflow_message
-from athena.dialects.openai_errors import PATH_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
+from athena.dialects.openai_errors import NO_MODEL_CODES, PLAIN_CODES, TYPE_AND_CODE, error_object, http_error, kind_of_code
 from athena.errors import ErrorKind
 from athena.model.events import Error
 
@@ -76,7 +76,7 @@ def _words(body: bytes) -> list[str]:
 
 def encode_error_value(error: Error) -> dict[str, Any]:
     _, code = TYPE_AND_CODE[error.kind]
-    if error.code and error.code not in PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code in PATH_CODES):
+    if error.code and error.code not in PLAIN_CODES and (error.kind in _LOOSE_KINDS or error.code in NO_MODEL_CODES):
         code = error.code
     return error_object(error, overflow_message(error, _OVERFLOW), code)
 

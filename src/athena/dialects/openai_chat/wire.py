@@ -8,7 +8,7 @@ Wire facts: docs/reference/wire-facts.md#servers-that-bend-a-dialect.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -115,15 +115,11 @@ class TextOnlyChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     usage: None = None
 
 
-class PlainDelta(msgspec.Struct, gc=False):
-    """A delta that says something in one field. The other fields that mean anything are empty; unknown ones may hold what they
-    like, because nothing reads them."""
+class SaysNothingElse(msgspec.Struct, gc=False, kw_only=True):
+    """Fields of a delta that mean something, all of them empty; unknown ones may hold what they like, because nothing reads
+    them."""
 
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
     reasoning_details: None = None
-    tool_calls: tuple[()] | None = None
     function_call: None = None
     refusal: None = None
     annotations: None = None
@@ -132,10 +128,48 @@ class PlainDelta(msgspec.Struct, gc=False):
     finish_reason: None = None
 
 
-class PlainChoice(msgspec.Struct, gc=False):
+class PlainDelta(SaysNothingElse, gc=False, kw_only=True):
+    """A delta that says something in one field of words."""
+
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[()] | None = None
+
+
+class PlainFunction(msgspec.Struct, gc=False):
+    """A piece of arguments."""
+
+    arguments: str
+    name: Literal[""] | None = None
+
+
+class PlainCall(msgspec.Struct, gc=False):
+    """An entry that adds to the arguments of a call that has begun, and to nothing else."""
+
+    index: int
+    function: PlainFunction
+    id: Literal[""] | None = None
+    custom: None = None
+    extra_content: None = None
+
+
+class PlainCallDelta(SaysNothingElse, gc=False, kw_only=True):
+    """A delta that holds one such entry."""
+
+    tool_calls: tuple[PlainCall]
+    content: Literal[""] | None = None
+    reasoning: None = None
+    reasoning_content: None = None
+
+
+DeltaT = TypeVar("DeltaT", PlainDelta, PlainCallDelta)
+
+
+class PlainChoice(msgspec.Struct, Generic[DeltaT], gc=False):
     """The first choice, still running."""
 
-    delta: PlainDelta
+    delta: DeltaT
     index: Literal[0] = 0
     message: None = None
     finish_reason: None = None
@@ -144,10 +178,10 @@ class PlainChoice(msgspec.Struct, gc=False):
     error: None = None
 
 
-class PlainChunk(msgspec.Struct, gc=False):
+class PlainChunk(msgspec.Struct, Generic[DeltaT], gc=False):
     """A record in which one field of one delta is all that can have an effect."""
 
-    choices: tuple[PlainChoice]
+    choices: tuple[PlainChoice[DeltaT]]
     object: Any = None
     usage: None = None
     error: None = None
@@ -155,7 +189,8 @@ class PlainChunk(msgspec.Struct, gc=False):
     timings: None = None
 
 
-_decode_plain = msgspec.json.Decoder(PlainChunk).decode
+_decode_plain = msgspec.json.Decoder(PlainChunk[PlainDelta]).decode
+_decode_plain_call = msgspec.json.Decoder(PlainChunk[PlainCallDelta]).decode
 
 
 def _plain_delta(name: str, payload: bytes) -> PlainDelta | None:
@@ -180,6 +215,18 @@ def plain_reasoning(name: str, payload: bytes) -> str | None:
     if delta is None or delta.content or (delta.reasoning and delta.reasoning_content):
         return None
     return delta.reasoning or delta.reasoning_content
+
+
+def plain_arguments(name: str, payload: bytes, *, index: int) -> str | None:
+    """The arguments of a record that says nothing but these, of the call with this index."""
+    if name == "error":
+        return None
+    try:
+        chunk = _decode_plain_call(payload)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    (call,) = chunk.choices[0].delta.tool_calls
+    return call.function.arguments if chunk.object != "error" and call.index == index else None
 
 
 decode_text_only = msgspec.json.Decoder(TextOnlyChunk).decode

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, assert_never
 
 import msgspec
@@ -53,6 +54,8 @@ BETWEEN = "."
 """Said by the assistant where an upstream refuses a user message right after results."""
 
 WrittenMessage = dict[str, Any]
+_about_result = attrgetter("name", "is_error", "extras")
+_PLAIN_RESULT = _about_result(ToolResult(call_id=""))
 
 
 class ChatMessageWriter:
@@ -65,7 +68,7 @@ class ChatMessageWriter:
         """Names of the calls so far, by id."""
         self._home = home
         # Where results are named after their calls, what becomes of a turn depends on others. At home it stays what it is.
-        pure = not home and writer.profile.result_role != "function"
+        pure = self._is_pure = not home and writer.profile.result_role != "function"
         self._rewritten = Rewritten(recall, writer.target, writer, NAME) if recall is not None and pure else None
 
     def system(self, parts: tuple[Part, ...]) -> WrittenMessage | None:
@@ -89,7 +92,7 @@ class ChatMessageWriter:
             path = f"messages[{position}]"
             if turn.role == "assistant":
                 # From the first turn that thinks on: what was sent of the turns before it must not change.
-                thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
+                thinks = thinks or _thinks(turn)
                 if rewritten is None:
                     messages += self._assistant(turn, path, thinks)
                 else:
@@ -112,7 +115,7 @@ class ChatMessageWriter:
             thinks = run.state
             messages: list[WrittenMessage] = []
             if turn.role == "assistant":
-                thinks = thinks or any(isinstance(part, Thinking) and part.text for part in turn.parts)
+                thinks = thinks or _thinks(turn)
                 messages = self._assistant(turn, path, thinks)
             elif turn.role != "system":
                 messages = self._user(turn, path)
@@ -128,6 +131,9 @@ class ChatMessageWriter:
         """One message; none where it would be empty and the upstream refuses that."""
         if self._home and turn.raw is not None:
             return [self._with_reasoning(turn, turn.raw)]
+        plain = self._plain_assistant(turn) if self._is_pure and not thinks else None
+        if plain is not None:
+            return [plain]
         message: WrittenMessage = {"role": "assistant", "content": None}
         texts: list[Text] = []
         calls: list[WrittenMessage] = []
@@ -165,6 +171,28 @@ class ChatMessageWriter:
         self._put_extras(message, turn.extras, path)
         self._put_thinking(message, turn, path, thinks)
         return [message] if calls or message["content"] != "" else self._unless_empty(message, turn, path)
+
+    def _plain_assistant(self, turn: Turn) -> WrittenMessage | None:
+        """The message of a turn of texts and calls of functions with nothing about them to be told; None for any other turn."""
+        profile = self._profile
+        if turn.name is not None or turn.extras or profile.signed_calls or profile.reasoning_filler is not None:
+            return None
+        texts: list[str] = []
+        calls: list[WrittenMessage] = []
+        for part in turn.parts:
+            if type(part) is Text:
+                if part.citations or (part.cache is not None and self._profile.cache_marks != "none"):
+                    return None
+                texts.append(part.text)
+            elif type(part) is ToolCall and part.kind == "function" and part.signature is None:
+                function = {"name": part.name, "arguments": part.arguments}
+                calls.append({"id": part.id, "type": "function", "function": function})
+            else:
+                return None
+        content = "\n".join(filter(None, texts))
+        if calls:
+            return {"role": "assistant", "content": content or None, "tool_calls": calls}
+        return {"role": "assistant", "content": content} if content else None
 
     def _spoken(self, part: Audio, message: WrittenMessage, texts: list[Text], path: str) -> None:
         """Sound of an earlier answer: by its id where it was made, else what was said."""
@@ -314,7 +342,8 @@ class ChatMessageWriter:
         behind: list[Part] = []
         for part in turn.parts:
             if isinstance(part, ToolResult):
-                messages.append(self._result(part, path, behind))
+                plain = self._plain(part) if not self._home else None
+                messages.append(plain if plain is not None else self._result(part, path, behind))
             else:
                 others.append(part)
         rest = self._content([*behind, *others], path) if behind or others else None
@@ -332,13 +361,14 @@ class ChatMessageWriter:
         """The message of a part that is one text, or a result that is one, with nothing about it to be told: the most common
         messages of agents. None for any other part, and for those of upstreams that want results in another way."""
         if type(part) is Text:
-            return {"role": "user", "content": part.text} if part.text and part.cache is None else None
-        if type(part) is not ToolResult or len(part.parts) != 1 or part.is_error or part.cache is not None or part.extras:
+            is_plain = part.text and (part.cache is None or self._profile.cache_marks == "none")
+            return {"role": "user", "content": part.text} if is_plain else None
+        if type(part) is not ToolResult or len(part.parts) != 1 or _about_result(part) != _PLAIN_RESULT or not self._is_pure:
             return None
-        told, profile = part.parts[0], self._profile
-        if type(told) is not Text or told.cache is not None or profile.result_role == "function":
+        told = part.parts[0]
+        if type(told) is not Text:
             return None
-        if part.name and profile.name_in_results:
+        if (part.cache is not None or told.cache is not None) and self._profile.cache_marks != "none":
             return None
         return {"role": "tool", "tool_call_id": part.call_id, "content": told.text}
 
@@ -404,6 +434,9 @@ class ChatMessageWriter:
 
     def _content(self, parts: list[Part], path: str) -> Any:
         """A string for one plain text, else a list of parts."""
+        plain_texts = self._plain_texts(parts) if not self._home else None
+        if plain_texts is not None:
+            return plain_texts
         flat = [inner for part in parts for inner in _unnested(part)]
         kept = [part for part in flat if not isinstance(part, Text) or part.text or self._home]
         plain = [part for part in kept if isinstance(part, Text)]
@@ -413,6 +446,18 @@ class ChatMessageWriter:
         if self._profile.text_content and all(item.get("type") == "text" for item in items):
             return "\n\n".join(item["text"] for item in items)
         return items or ""
+
+    def _plain_texts(self, parts: list[Part]) -> Any:
+        """The same of texts that carry no mark; None where there is anything else."""
+        texts = [
+            part.text for part in parts if type(part) is Text and (part.cache is None or self._profile.cache_marks == "none")
+        ]
+        if len(texts) < len(parts):
+            return None
+        told = list(filter(None, texts))
+        if len(told) <= 1 or self._profile.text_content:
+            return "\n\n".join(told)
+        return [{"type": "text", "text": text} for text in told]
 
     def _text_content(self, texts: list[Text], separator: str, path: str) -> Any:
         if len(texts) == 1 and texts[0].cache is None and not self._home:
@@ -526,6 +571,11 @@ class ChatMessageWriter:
                 spread.append(message)
             messages = spread
         return messages
+
+
+def _thinks(turn: Turn) -> bool:
+    """Is there readable reasoning?"""
+    return Thinking in map(type, turn.parts) and any(isinstance(part, Thinking) and part.text for part in turn.parts)
 
 
 def _titled(title: str | None, text: str) -> str:

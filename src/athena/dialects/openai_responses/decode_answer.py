@@ -35,6 +35,7 @@ from athena.model.events import (
     Finish,
     FinishKind,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -439,7 +440,7 @@ class ResponsesStreamDecoder(StreamDecoder):
     reads_each_plain = True
     """Every record has a number of its own, and many servers add padding."""
 
-    def plain_shape(self, event: TextDelta | ThinkingDelta) -> PlainShape | None:
+    def plain_shape(self, event: PlainPiece) -> PlainShape | None:
         place = self._place[1]
         parts = [part for kind, part in place.shown if kind == "text"]
         if type(event) is not TextDelta or self._last is None or len(parts) != 1:
@@ -448,7 +449,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             self._plain_of = (place, parts[0], PlainShape(_DELTA, partial(_plain_text, self._last, parts[0])))
         return self._plain_of[2]
 
-    def plain_note(self, event: TextDelta | ThinkingDelta) -> Callable[[str], None] | None:
+    def plain_note(self, event: PlainPiece) -> Callable[[str], None] | None:
         return self._note_text
 
     def _note_text(self, text: str) -> None:

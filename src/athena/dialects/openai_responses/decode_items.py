@@ -100,6 +100,13 @@ def _read_item(body: Fields, reader: _Reader, item: Any, index: int) -> bool:
     return meaning is not None and body.remember(item, meaning, before)
 
 
+def check_items(items: list[Any], path: str) -> None:
+    """Raises InvalidRequest for the first item that could not be read as one of a request's input; `path` names the items."""
+    reader, body = _Reader(None), Fields({path: items})
+    for index, item in enumerate(items):
+        reader.item(body.inner(item, f"{path}[{index}]"))
+
+
 def _may_grow(turn: Turn) -> bool:
     """Do items that follow belong to the turn as well?"""
     return turn.role == "assistant"

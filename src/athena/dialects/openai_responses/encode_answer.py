@@ -34,6 +34,7 @@ from athena.model.events import (
     Extra,
     Finish,
     KeepAlive,
+    PlainPiece,
     Start,
     TextDelta,
     ThinkingDelta,
@@ -168,21 +169,32 @@ class OutputWriter:
         self._frames.clear()
         return frames
 
-    def plain_writer(self, event: TextDelta | ThinkingDelta) -> Callable[[str], bytes] | None:
-        """What writes more of the open text; the content it belongs to stays open until the next `feed`."""
+    def plain_writer(self, event: PlainPiece) -> Callable[[str], bytes] | None:
+        """What writes more of the open text or call, which stays open until the next `feed`."""
+        if type(event) is ToolCallDelta:
+            item = self._calls.get(event.call)
+            is_open = item is not None and item.written and not event.choice and not self._silent and self.final is None
+            return partial(self._more_arguments, item) if item is not None and is_open else None
         content = self._message.content if self._message is not None else None
         if type(event) is not TextDelta or event.choice or self._silent or self.final is not None:
             return None
         return partial(self._more_text, content) if content is not None and content.kind == "output_text" else None
 
-    def plain_frame(self, event: TextDelta | ThinkingDelta) -> PlainFrame | None:
+    def plain_frame(self, event: PlainPiece) -> PlainFrame | None:
         return None  # frames are numbered
 
     def _more_text(self, content: _Content, text: str) -> bytes:
         content.pieces.append(text)
+        return self._more(content.head, text)
+
+    def _more_arguments(self, item: _Item, text: str) -> bytes:
+        item.written += len(text)
+        return self._more(item.head, text)
+
+    def _more(self, head: bytes, text: str) -> bytes:
         number = self._sequence
         self._sequence += 1
-        return b'%b%d,"delta":%b}\n\n' % (content.head, number, msgspec.json.encode(text))
+        return b'%b%d,"delta":%b}\n\n' % (head, number, msgspec.json.encode(text))
 
     # -- frames ------------------------------------------------------------------------------------------------------------
 

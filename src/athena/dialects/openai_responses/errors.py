@@ -24,10 +24,11 @@ from athena.dialects.error_kinds import (
     told_status,
 )
 from athena.dialects.openai_errors import (
+    NO_MODEL_CODES,
     OBJECT_CODES,
-    PATH_CODES,
     PLAIN_CODES,
     TYPE_AND_CODE,
+    UNREADABLE,
     error_object,
     http_error,
     kind_of_code,
@@ -97,7 +98,7 @@ def _shown_code(error: Error) -> str | None:
     """OpenAI's own name for the kind of error, or a more exact code where clients do not look for a certain one."""
     if error.code in OBJECT_CODES:
         return None
-    if error.kind in ("invalid", "permission") or error.code in PATH_CODES:
+    if error.kind in ("invalid", "permission") or error.code in (*NO_MODEL_CODES, UNREADABLE):
         return error.code or None
     if error.kind == "conflict" and error.code and error.code not in PLAIN_CODES:
         return error.code

@@ -26,6 +26,15 @@ _INPUT_SIDE = frozenset({
     "local_shell_call_output", "mcp_approval_response", "multi_agent_call_output", "shell_call_output",
 })  # fmt: skip
 _OUTPUT_SIDE = frozenset({"program_output"})
+CONVERSATION_ITEMS = (_INPUT_SIDE | _OUTPUT_SIDE | {
+    "additional_tools", "apply_patch_call", "code_interpreter_call", "compaction", "computer_call", "custom_tool_call",
+    "custom_tool_call_output", "file_search_call", "function_call", "function_call_output", "image_generation_call",
+    "local_shell_call", "mcp_approval_request", "mcp_call", "mcp_list_tools", "message", "program", "reasoning", "shell_call",
+    "tool_search_call", "tool_search_output", "web_search_call",
+}) - {"compaction_trigger"}  # fmt: skip
+"""Types of the items that a conversation may be given."""
+MESSAGE_ROLES = frozenset({"assistant", "critic", "developer", "discriminator", "system", "tool", "unknown", "user"})
+"""Roles of the messages of a conversation."""
 
 
 def is_input_item(item: dict[str, Any]) -> bool:

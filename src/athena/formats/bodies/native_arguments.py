@@ -8,6 +8,8 @@ so such arguments wait for the end of their call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from athena.formats.bodies.arguments import decoded_arguments
 from athena.formats.bodies.json_text import JsonPipe
 from athena.formats.bodies.json_tokens import STRING
@@ -45,6 +47,12 @@ class ArgumentMender:
     def held(self) -> str:
         """What was put right and waits for the end of the call."""
         return "".join(self._waiting) if self._waiting else ""
+
+    @property
+    def leaves(self) -> Callable[[str], object] | None:
+        """Finds in a piece what ends the open string, or what is to be put right in it: one without comes out as it is. None:
+        every piece has to be fed."""
+        return STRING.leaves if self._pipe.quote == '"' and not (self._held or self._rest) and self._waiting is None else None
 
     def feed(self, piece: str, name: str = "") -> str:
         """What of the arguments of this tool may be shown now."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from athena.formats.bodies.json_text import quoted, strict_json
 from athena.formats.bodies.python_literals import python_to_json
-from athena.model.request import Tool
+from athena.model.request import Tool, has_kind
 from athena.wire.json_pointer import local_target
 
 ALL_TYPES = frozenset({"null", "integer", "number", "boolean", "object", "array", "string"})
@@ -179,6 +180,9 @@ class _Declared:
         self.required = frozenset(name for name in _sequence(required) if isinstance(name, str))
 
 
+_name_of = attrgetter("name")
+
+
 class ToolBook:
     """The declared tools by name. Without tools (None) every name is as good as declared."""
 
@@ -186,7 +190,10 @@ class ToolBook:
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
         self.open: bool = tools is None
-        self._tools = {tool.name: tool for tool in tools or () if tool.kind != "hosted"}
+        named: Sequence[Tool] = tools or ()
+        if has_kind(named, "hosted"):
+            named = [tool for tool in named if tool.kind != "hosted"]
+        self._tools: dict[str, Tool] = dict(zip(map(_name_of, named), named, strict=True))
         self._declared: dict[str, _Declared] = {}
 
     def __len__(self) -> int:
