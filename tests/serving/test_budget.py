@@ -7,11 +7,21 @@ import random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from athena.errors import AthenaError, LimitExceeded
 from athena.serving.budget import Budget
 from athena.serving.holding import AnswerMemory, RequestMemory
-from athena.serving.weight import has_wide_text, is_narrow, text_bytes, weigh, with_measured_text, with_narrow_text
+from athena.serving.weight import (
+    has_wide_strings,
+    has_wide_text,
+    is_narrow,
+    text_bytes,
+    weigh,
+    with_measured_text,
+    with_narrow_text,
+)
 from athena.shells import machine
 from athena.shells.server.memory import FreedMemory
 
@@ -174,9 +184,24 @@ def test_text_that_is_not_wide_is_weighed_without_a_look_at_it(text: str) -> Non
     value = {"a": [text * 10_000, text * 1000], "b": text}
     body = msgspec.json.encode(value)
     assert not has_wide_text(body)
+    assert not has_wide_strings(msgspec.json.decode(body)["a"])
     weight = with_narrow_text(weigh(len(body), narrow=False, values=5), len(body), 5)
     assert text_bytes(value) + len(body) <= weight.text
     assert has_wide_text(msgspec.json.encode([text, "\N{GRINNING FACE}"]))
+
+
+_LETTERS = some.sampled_from("a\xe9\u2014\uffff\U00010000")
+_VALUES = some.recursive(
+    some.none() | some.booleans() | some.text(_LETTERS, max_size=3),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(_LETTERS, max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_VALUES)
+def test_wide_strings_are_found_wherever_bytes_are_wide(value: object) -> None:
+    body = msgspec.json.encode(value)
+    assert has_wide_strings(msgspec.json.decode(body)) or not has_wide_text(body)
 
 
 # -- an answer ---------------------------------------------------------------------------------------------------------------

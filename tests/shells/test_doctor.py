@@ -380,9 +380,15 @@ def test_the_commands_words_and_exit_codes(tmp_path: Path) -> None:
 
 def test_a_gateway_names_the_command_when_its_first_request_fails(caplog: pytest.LogCaptureFixture) -> None:
     lines = RequestLines()
-    for upstream, outcome in (("bad", "error"), ("bad", "error"), ("good", "ok"), ("good", "error"), ("", "error")):
-        lines.over(RequestRecord(request_id="r", upstream=upstream, outcome=outcome))
-    told = [record.getMessage() for record in caplog.records if "athena doctor" in record.getMessage()]
+
+    def told_of(*requests: tuple[str, str, int]) -> list[str]:
+        caplog.clear()
+        for upstream, outcome, attempts in requests:
+            lines.over(RequestRecord(request_id="r", upstream=upstream, outcome=outcome, attempts=attempts))
+        return [record.getMessage() for record in caplog.records if "athena doctor" in record.getMessage()]
+
+    assert told_of(("bad", "error", 0), ("good", "error", 0)) == [], "refused by the gateway: nobody was asked"
+    told = told_of(("bad", "error", 1), ("bad", "error", 1), ("good", "ok", 1), ("good", "error", 1), ("", "error", 0))
     assert told == ["the first request to bad failed; athena doctor --upstream bad says why (with the flags of this gateway)"]
 
 

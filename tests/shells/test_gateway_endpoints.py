@@ -243,20 +243,19 @@ def test_a_request_without_a_model(body: Any, gateway: GatewayThread) -> None:
 
 def test_passed_requests_are_counted_and_logged(gateway: GatewayThread, client: openai.OpenAI, upstream: PlainUpstream) -> None:
     upstream.table["/v1/embeddings"] = Reply(VECTOR)
-    gateway.logs.lines.clear()
-    client.embeddings.create(model="m", input="a secret text")
-    line = _request_line(gateway)
+    answered = client.embeddings.with_raw_response.create(model="m", input="a secret text")
+    line = _request_line(gateway, answered.headers["x-request-id"])
     assert "'upstream': 'chat'" in line
     assert "'outcome': 'ok'" in line
     assert "secret text" not in line
 
 
-def _request_line(gateway: GatewayThread) -> str:
-    """The line about a request. It is written when the client has its answer already."""
+def _request_line(gateway: GatewayThread, request_id: str) -> str:
+    """The line about one request. It is written after the answer, so that of an earlier test may still come."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         for line in gateway.logs.lines:
-            if line.startswith("athena.request"):
+            if line.startswith("athena.request") and request_id in line:
                 return line
         time.sleep(0.01)
     raise AssertionError("no line about the request")

@@ -135,6 +135,19 @@ def test_the_line_on_a_terminal_is_as_wide_as_the_terminal() -> None:
     assert "or/moonshotai/kimi-k2  2 calls, 1 from text (kimi_k2), repaired, temperature dropped" in line
 
 
+def test_a_name_with_a_slash_is_not_told_twice() -> None:
+    name = "moonshotai/kimi-k2-0905"
+    found = {"calls": 1, "text_calls": 1, "format": "kimi_k2", "model": name, "upstream": "openrouter", "upstream_model": name}
+    assert "200 ok    openrouter/moonshotai/kimi-k2-0905  1 call, 1 …" in _line_on_terminal(100, **found)
+    for asked, target in (
+        ("openrouter/" + name, "openrouter/" + name),
+        ("kimi-k2-0905", "openrouter/" + name),
+        ("other/kimi-k2-0905", "other/kimi-k2-0905 → openrouter/" + name),
+        ("claude-x", "claude-x → openrouter/" + name),
+    ):
+        assert f"200 ok    {target}  1 call" in _line_on_terminal(120, **{**found, "model": asked})
+
+
 def test_a_failure_on_a_terminal_says_where_and_why() -> None:
     why = "404 page not found (key sk-SECRETSECRET)"
     url = "https://host.example/api/chat/completions"

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import random
 import re
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
-from athena.model.parts import Part, Text, ToolCall, ToolResult
+from athena.model.parts import Part, Refusal, Text, Thinking, ToolCall, ToolResult
 from athena.model.request import Request, Tool, Turn
-from athena.serving.tokens import TokenCounter
+from athena.serving.tokens import Measured, TokenCounter
+from athena.wire.fragments import Fragments
+from athena.wire.recall import Recall
 
 TURNS = 40
 LEARNT = 20
@@ -172,3 +178,51 @@ def test_what_is_kept_is_bounded() -> None:
         request = Request(dialect="openai_chat", model="m", turns=(Turn(role="user", parts=(text,)),))
         counter.learn(request, f"model {number}", 100)
     assert (len(counter._conversations), len(counter._ratio)) == (4096, 1024)
+
+
+_SOME_TEXTS = some.text(some.sampled_from("ab \xe9\u2014\N{GRINNING FACE}"), max_size=9)
+_TEXT_PARTS = some.builds(Text, text=_SOME_TEXTS)
+_OTHER_PARTS = some.builds(Thinking, text=_SOME_TEXTS) | some.builds(Refusal, text=_SOME_TEXTS)
+_RESULTS = some.builds(ToolResult, call_id=some.just("c"), parts=some.lists(_TEXT_PARTS | _OTHER_PARTS, max_size=3).map(tuple))
+_CALLS = some.builds(ToolCall, id=some.just("c"), name=_SOME_TEXTS, arguments=_SOME_TEXTS)
+_PARTS = some.lists(_TEXT_PARTS | _OTHER_PARTS | _RESULTS | _CALLS, max_size=4)
+
+
+def _alone(part: Part) -> int:
+    """What a part measures by itself."""
+    match part:
+        case Text() | Refusal() | Thinking():
+            return _letters(part.text)
+        case ToolCall():
+            return _letters(part.name) + _letters(part.arguments) + 8
+        case ToolResult():
+            return sum(map(_alone, part.parts)) + 8
+    raise AssertionError(part)
+
+
+def _letters(text: str) -> int:
+    plain = sum(letter.isascii() for letter in text)
+    return math.ceil(plain / 4) + math.ceil(2 * (len(text) - plain) / 3)
+
+
+@given(
+    some.lists(_PARTS, max_size=8),
+    some.lists(
+        some.tuples(_SOME_TEXTS, some.none() | _SOME_TEXTS, some.sampled_from([None, {}, {"type": "object"}])), max_size=8
+    ),
+    some.lists(_TEXT_PARTS, max_size=2),
+)
+def test_texts_that_are_measured_together_measure_what_each_does(
+    told: list[list[Part]], declared: list[tuple[str, str | None, dict[str, str] | None]], system: list[Text]
+) -> None:
+    turns = tuple(Turn(role="user", parts=tuple(parts)) for parts in told)
+    tools = tuple(Tool(name=name, description=described, schema=schema) for name, described, schema in declared)
+    request = Request(dialect="openai_chat", model="m", turns=turns, tools=tools, system=tuple(system))
+    around = 3 + sum(_letters(part.text) for part in system)
+    for tool in tools:
+        schema = math.ceil(len(msgspec.json.encode(tool.schema)) / 4) if tool.schema else 0
+        around += 12 + _letters(tool.name) + _letters(tool.description or "") + schema
+    expected = Measured(around, [4 + sum(map(_alone, turn.parts)) for turn in turns])
+    assert TokenCounter().measure(request) == expected
+    counter, recall = TokenCounter(), Recall(Fragments(1 << 20))
+    assert counter.measure(request, recall) == counter.measure(request, recall) == expected

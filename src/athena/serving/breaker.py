@@ -38,12 +38,30 @@ class BreakerState(Enum):
     HALF_OPEN = "half_open"
 
 
-class Pass(msgspec.Struct, frozen=True):
-    """A request on its way to an upstream, as its breaker knows it."""
+class Visit(msgspec.Struct, eq=False):
+    """One request at an upstream, until it is known what it says about it."""
 
-    state: BreakerState
+    breaker: Breaker
     number: int
     """Of the state's turn: what is said later about an earlier turn does not count."""
+    is_over: bool = False
+
+    def answers(self) -> None:
+        """The upstream has begun to answer well."""
+        if not self.is_over:
+            self.breaker.answers(self)
+
+    def ended(self, *, ok: bool) -> None:
+        """The request is over; did the upstream do its part?"""
+        if not self.is_over:
+            self.is_over = True
+            self.breaker.ended(self, ok=ok)
+
+    def abandoned(self) -> None:
+        """The request is over and says nothing about the upstream's health, unless that is known already."""
+        if not self.is_over:
+            self.is_over = True
+            self.breaker.abandoned(self)
 
 
 class Breaker:
@@ -60,7 +78,7 @@ class Breaker:
         self._on_change = on_change
         self._state = BreakerState.CLOSED
         self._turn = 0
-        self._probe: Pass | None = None
+        self._probe: Visit | None = None
         self._until = 0.0
         self._cooldown = settings.cooldown_s
         self._in_a_row = 0
@@ -84,20 +102,20 @@ class Breaker:
         """Seconds until a request may go there again; 0: now."""
         return max(0.0, self._until - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
-    def begin(self) -> Pass:
+    def begin(self) -> Visit:
         """A request goes there, be it that there is nowhere else to go."""
         state = self._state if self._state is BreakerState.CLOSED else self.state
-        begun = Pass(state, self._turn)
+        begun = Visit(self, self._turn)
         if state is BreakerState.HALF_OPEN and self._probe is None:
             self._probe = begun
         return begun
 
-    def answers(self, begun: Pass) -> None:
+    def answers(self, begun: Visit) -> None:
         """The upstream has begun to answer well: a probe need not be read to its end for that to be known."""
         if begun.number == self._turn and self._state is not BreakerState.CLOSED:
             self._go(BreakerState.CLOSED, "it answers")
 
-    def ended(self, begun: Pass, *, ok: bool) -> None:
+    def ended(self, begun: Visit, *, ok: bool) -> None:
         """The request is over, and says something about the upstream."""
         if begun.number != self._turn:
             return
@@ -109,7 +127,7 @@ class Breaker:
             self._cooldown = min(self._cooldown * 2, max(self._settings.cooldown_max_s, self._settings.cooldown_s))
             self._go(BreakerState.OPEN, "it failed again")
 
-    def abandoned(self, begun: Pass) -> None:
+    def abandoned(self, begun: Visit) -> None:
         """The request is over and says nothing about the upstream."""
         if self._probe is begun:
             self._probe = None

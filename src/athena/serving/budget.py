@@ -54,7 +54,7 @@ class Lease:
 
     __slots__ = ("_answer", "_budget", "size")
 
-    def __init__(self, budget: Budget, *, answer: bool) -> None:
+    def __init__(self, budget: Budget, *, answer: bool = False) -> None:
         self._budget = budget
         self._answer = answer
         self.size = 0

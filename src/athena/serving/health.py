@@ -5,39 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from athena.errors import AthenaError
-from athena.serving.breaker import Breaker, BreakerState, Pass
+from athena.serving.breaker import Breaker, BreakerState, Visit
 from athena.serving.settings import Health, Retries
 from athena.serving.targets import Target
 
 OnChange = Callable[[str, BreakerState, str], None]
 """Told of an upstream's new state, and why."""
-
-
-class Visit:
-    """One request at an upstream, until it is known what it says about it."""
-
-    __slots__ = ("_breaker", "_pass")
-
-    def __init__(self, breaker: Breaker) -> None:
-        self._breaker = breaker
-        self._pass: Pass | None = breaker.begin()
-
-    def answers(self) -> None:
-        """The upstream has begun to answer well."""
-        if self._pass is not None:
-            self._breaker.answers(self._pass)
-
-    def ended(self, *, ok: bool) -> None:
-        """The request is over; did the upstream do its part?"""
-        if self._pass is not None:
-            self._breaker.ended(self._pass, ok=ok)
-            self._pass = None
-
-    def abandoned(self) -> None:
-        """The request is over and says nothing about the upstream's health, unless that is known already."""
-        if self._pass is not None:
-            self._breaker.abandoned(self._pass)
-            self._pass = None
 
 
 class UpstreamHealth:
@@ -66,7 +39,8 @@ class UpstreamHealth:
         return self.breaker(upstream).is_up
 
     def visit(self, upstream: str) -> Visit:
-        return Visit(self.breaker(upstream))
+        """A request goes there."""
+        return self.breaker(upstream).begin()
 
     def candidates(self, targets: Sequence[Target]) -> Sequence[Target]:
         """The targets to try, in their order: those that are up. None is: the first one, or with `fail_fast` an error."""

@@ -40,14 +40,10 @@ def out_of_memory() -> UpstreamError:
     )
 
 
-class RequestMemory:
+class RequestMemory(Lease):
     """What one request holds. Every method that asks for more raises where it does not fit."""
 
     _weight = _NO_WEIGHT
-
-    def __init__(self, budget: Budget) -> None:
-        self._lease = Lease(budget, answer=False)
-        self._budget = budget
 
     @property
     def is_short(self) -> bool:
@@ -60,7 +56,7 @@ class RequestMemory:
 
     def growing(self, size: int, packed: int = 0) -> None:
         """The body will have `size` bytes in a moment, beside the `packed` ones it is made of."""
-        if (wanted := _REQUEST + READING * size + packed) > self._lease.size:
+        if (wanted := _REQUEST + READING * size + packed) > self.size:
             self._need(wanted - _REQUEST)
 
     def weighed(self, weight: Weight) -> None:
@@ -70,11 +66,11 @@ class RequestMemory:
 
     def has_room(self, weight: Weight) -> bool:
         """Would it fit, whatever it turns out to weigh up to this? Nothing is asked for yet."""
-        return self._lease.fits(_REQUEST + weight.work)
+        return self.fits(_REQUEST + weight.work)
 
     def building(self) -> None:
         """A request to an upstream is going to be made, perhaps once more."""
-        if self._lease.size < _REQUEST + self._weight.work:
+        if self.size < _REQUEST + self._weight.work:
             self._need(self._weight.work)
 
     def decoded(self, weight: Weight) -> None:
@@ -82,21 +78,18 @@ class RequestMemory:
         self._weight = weight
 
     def built(self) -> None:
-        self._lease.hold(_REQUEST + self._weight.text + self._weight.call)
+        self.hold(_REQUEST + self._weight.text + self._weight.call)
 
     def answering(self) -> None:
         """The upstream's request is not needed any more."""
-        self._lease.hold(_REQUEST + self._weight.text)
-
-    def close(self) -> None:
-        self._lease.close()
+        self.hold(_REQUEST + self._weight.text)
 
     def _need(self, size: int) -> None:
-        if self._lease.resize(_REQUEST + size):
+        if self.resize(_REQUEST + size):
             return
-        if _REQUEST + size > self._lease.most:
+        if _REQUEST + size > self.most:
             raise LimitExceeded(
-                f"the request needs {size} bytes of memory; this gateway has {self._lease.most} for all (limits.memory_bytes)",
+                f"the request needs {size} bytes of memory; this gateway has {self.most} for all (limits.memory_bytes)",
                 code="request_too_large",
                 status=413,
             )

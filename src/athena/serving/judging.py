@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from athena.exchange import Exchange
-from athena.model.events import Done, Event, TextDelta, ThinkingDelta, ToolCallStart, WholePart
+from athena.model.events import Done, Event, TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStart, WholePart
 from athena.quality import AnswerOutcome, Found, findings
 from athena.serving.record import RequestRecord
 
@@ -42,6 +42,8 @@ class AnswerMarks:
 
     def knows(self, event: Event) -> bool:
         """Would further pieces like this one change nothing here?"""
+        if type(event) is ToolCallDelta:
+            return True  # what its call brings is noted when that is complete
         return self.has_text if type(event) is TextDelta else self.has_reasoning
 
     @property

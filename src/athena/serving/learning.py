@@ -166,7 +166,7 @@ class Trial:
     """What was refused and left out since."""
     _rounds = 0
 
-    def __init__(self, learnt: Learnt, target: Target, request: Request, client: str, known: tuple[str, ...]) -> None:
+    def __init__(self, learnt: Learnt, target: Target, request: Request, client: str, known: tuple[str, ...] = ()) -> None:
         """`known` is what is left out from the start."""
         self._learnt = learnt
         self._target = target

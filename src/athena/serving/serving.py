@@ -59,9 +59,9 @@ from athena.model.events import (
 from athena.model.request import Request
 from athena.serving.actions import Action, Build, Keep, Pause, Send, Stop, Tell
 from athena.serving.attempts import Attempts
+from athena.serving.breaker import Visit
 from athena.serving.call_checks import CallChecks
 from athena.serving.clock import Clock, Due, says_something, timeout_error
-from athena.serving.health import Visit
 from athena.serving.holding import AnswerMemory, RequestMemory, out_of_memory
 from athena.serving.judging import AnswerMarks
 from athena.serving.learning import Trial
@@ -145,6 +145,7 @@ class Serving:
     _builds_aside = False
     """Is the upstream's request made in a thread?"""
     _trial: Trial | None = None
+    """Of the present target; made when it has failed, where nothing is known about any target before."""
     _waiting: KeepingEncoder | None = None
     """Holds a response that is to be kept, and the end of its answer."""
     _held_head: Head | None = None
@@ -252,8 +253,11 @@ class Serving:
         return self._tell(self._failure, now)
 
     def _try_target(self) -> Build:
-        target = self._attempts.target
-        trial = self._trial = self._shared.learnt.trial(target, self.request, self.record.key)
+        target, learnt = self._attempts.target, self._shared.learnt
+        if not learnt.has_lessons:
+            self._trial = None
+            return self._ask(target.route)
+        trial = self._trial = learnt.trial(target, self.request, self.record.key)
         if self._taps.active and trial.corrections:
             self._taps.tell(lambda tap: tap.trying(target, trial.corrections))
         return self._ask(trial.route)
@@ -294,16 +298,17 @@ class Serving:
         failure = self._failure
         assert failure is not None
         trial = self._trial
-        if trial is not None:
-            if trial.corrects(failure.exchange):
-                self._refusal = self._refusal or failure
-                return self._ask(trial.route)
-            self.record.corrections = ",".join(trial.corrections)
-            if self._refusal is not None and trial.was_in_vain(failure.exchange):
-                # It was not what was left out after all: the first error is the one to tell.
-                failure = self._failure = self._refusal
-                self.record.tool_mode = ""
-            self._refusal = None
+        if trial is None:
+            trial = self._trial = Trial(self._shared.learnt, self._attempts.target, self.request, self.record.key)
+        if trial.corrects(failure.exchange):
+            self._refusal = self._refusal or failure
+            return self._ask(trial.route)
+        self.record.corrections = ",".join(trial.corrections)
+        if self._refusal is not None and trial.was_in_vain(failure.exchange):
+            # It was not what was left out after all: the first error is the one to tell.
+            failure = self._failure = self._refusal
+            self.record.tool_mode = ""
+        self._refusal = None
         error = failure.error
         if error is None:
             return self._tell(failure, now)
@@ -490,10 +495,11 @@ class Serving:
 
     def worked(self, data: bytes, step: Step, now: float, *, is_lost: bool = False) -> Step:
         """What the client is to get for these bytes, of which `work` made this step."""
-        taps, events, output = self._taps, step.events, step.output
+        taps, exchange, events, output = self._taps, self._exchange, step.events, step.output
+        assert exchange is not None
         if data:
             if taps.byte_taps:
-                taps.came(data, self._fed_at, self._exchange.burst if self._exchange is not None else None)
+                taps.came(data, self._fed_at, exchange.burst)
             if says_something(data, events):
                 self.clock.heard(now)
         if events:
@@ -510,23 +516,17 @@ class Serving:
         elif answer is not None and data and not answer.hold(len(data)):
             full = out_of_memory()
             taps.upstream_end(full, now)
-            return self._ended(self._present().upstream_end(full), now)
-        if self._exchange is not None and self._exchange.deadline is not None:
-            self.clock.window(self._exchange.deadline)
+            return self._ended(exchange.upstream_end(full), now)
+        if (window := exchange.deadline) is not None:
+            self.clock.window(window)
         if step.head is not None:
             step = self._with_head(step, now)
         if output or step.head is not None:
             self.clock.shown(now)
             if taps.active:
                 taps.left(step, now)
-            if (
-                step.head is None
-                and not taps.event_taps
-                and self._exchange is not None
-                and events
-                and self._marks.knows(events[-1])
-            ):
-                self._short_way = self._exchange.short_way
+            if step.head is None and not taps.event_taps and events and self._marks.knows(events[-1]):
+                self._short_way = exchange.short_way
         return step
 
     def _note(self, events: tuple[Event, ...]) -> None:
@@ -576,7 +576,7 @@ class Serving:
             if trial is not None and trial.corrections:
                 self.record.corrections = ",".join(trial.corrections)
                 trial.answered()
-            elif trial is not None:
+            else:
                 self.record.corrections = ""
             if usage is not None and not usage.estimated:
                 self._shared.tokens.learn(exchange.request, self._attempts.target.model, usage.input_total, self._measured)
@@ -585,7 +585,6 @@ class Serving:
             return self._hold(step, now)
         step = self._with_head(step, now)
         self.state = ServingState.OVER
-        self.clock.shown(now)
         self._taps.left(step, now)
         return step
 
@@ -623,7 +622,6 @@ class Serving:
             step = Step(self._held_head, waiting.release(changed), True)
         step = self._with_head(step, now)
         self.state = ServingState.OVER
-        self.clock.shown(now)
         self._taps.left(step, now)
         return step
 
@@ -757,8 +755,8 @@ class Serving:
         if self.state is ServingState.CLOSED:
             return
         self.state = ServingState.CLOSED
-        self.clock.read()
         if self._visit is not None:
+            self.clock.read()
             self._abandon()
         if self._answer is not None:
             self._answer.close()
@@ -795,23 +793,24 @@ class Serving:
 
     def _with_head(self, step: Step, now: float) -> Step:
         """The step with everything that the client's head holds; a second head is left out."""
-        if step.head is None:
+        head = step.head
+        if head is None:
             return step
         if self.has_head:
             return Step(None, step.output, step.done, step.events)
         self.has_head = True
-        record, exchange = self.record, self._exchange
+        record, exchange, status, warnings = self.record, self._exchange, head.status, self._warnings
         record.first_byte_ms = (now - self._started) * 1000
-        record.status = step.head.status
-        headers = {**step.head.headers, "request-id": record.request_id, "x-request-id": record.request_id}
-        losses = exchange.losses if exchange is not None else ()
-        warnings = (*self._warnings, warnings_header(losses)) if losses else self._warnings
+        record.status = status
+        headers = {**head.headers, "request-id": record.request_id, "x-request-id": record.request_id}
+        if exchange is not None and (losses := exchange.losses):
+            warnings = (*warnings, warnings_header(losses))
         if warnings:
             headers["x-athena-warnings"] = "; ".join(warnings)
         if exchange is not None and self._asked_last is not None:
             headers["x-athena-served-by"] = self._asked_last.shown_name
         if (
-            step.head.status >= 400
+            status >= 400
             and self._shared.answers.stop_retries
             and self._attempts.is_final(exchange.error if exchange is not None else None)
         ):
@@ -821,8 +820,8 @@ class Serving:
             exchange.forget_call()
             self._recall = None
             self._memory.answering()
-            if step.head.status == 200:
+            if status == 200:
                 if self._visit is not None:
                     self._visit.answers()
                 self._attempts.answers()
-        return Step(Head(step.head.status, headers), step.output, step.done, step.events)
+        return Step(Head(status, headers), step.output, step.done, step.events)

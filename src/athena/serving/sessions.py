@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -25,6 +25,10 @@ _AGENT = ("x-claude-code-agent-id", "thread-id", "thread_id", "x-agent-id", "x-o
 _PARENT = ("x-claude-code-parent-agent-id", "x-codex-parent-thread-id", "x-parent-agent-id")
 _NAMES = frozenset(_SESSION + _AGENT + _PARENT)
 _LONGEST = 128
+_CHOSEN = b'"session_id"', b'"prompt_cache_key"'
+_WORDS = (*_CHOSEN, b'"user_id"')
+_END = 4096
+"""Bytes at the end of a body in which its metadata is looked for."""
 _IN_USER_ID = re.compile(r'session_(?:id"[ ]{0,1}:[ ]{0,1}")?([0-9a-fA-F-]{8,64})')
 _PROGRAM = re.compile(r"[A-Za-z0-9._@+-]{1,64}(?:/[A-Za-z0-9._+-]{1,40})?")
 
@@ -88,22 +92,47 @@ def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
     return ""
 
 
-def session_in(body: bytes) -> str:
-    """The session that a body names; empty where it names none."""
-    # To look for a few words takes a fraction of what reading a long body does.
-    if b'"session_id"' not in body and b'"prompt_cache_key"' not in body and b'"user_id"' not in body:
-        return ""
+def session_in(body: bytes, holds: Callable[[bytes], bool] | None = None) -> str:
+    """The session that a body names; empty where it names none. `holds` tells whether a word is in the body, for whoever knows
+    a faster way to find it."""
+    if holds is None:
+        holds = body.__contains__
+    said = _said_at_end(body, holds)
+    if said is None:
+        # To look for a few words takes a fraction of what reading a long body does.
+        if not any(map(holds, _WORDS)):
+            return ""
+        try:
+            said = _decode(body)
+        except (msgspec.MsgspecError, ValueError):
+            return ""
+    return _named(said.metadata) or _chosen(said)
+
+
+def _named(metadata: _Metadata | None) -> str:
+    """The session that a user's id names."""
+    found = _IN_USER_ID.search(metadata.user_id) if metadata is not None and metadata.user_id else None
+    return found.group(1) if found else ""
+
+
+def _chosen(said: _Body) -> str:
+    found = said.prompt_cache_key or said.session_id or (said.metadata.session_id if said.metadata is not None else None)
+    return found[:_LONGEST] if found else ""
+
+
+def _said_at_end(body: bytes, holds: Callable[[bytes], bool]) -> _Body | None:
+    """What a body says, where nothing but its last fields says it: agents write the metadata behind a long history, and to read
+    that takes many times as long. None: the body has to be read."""
+    at = body.rfind(b',"metadata":', max(0, len(body) - _END))
+    if at < 0:
+        return None
+    # A comma before a name stands in an object. What follows is the rest of the body's own object, and not of one inside of it,
+    # exactly if it is whole with the beginning of an object before it. Of equal names the last one counts.
     try:
-        said = _decode(body)
+        said = _decode(b"{" + body[at + 1 :])
     except (msgspec.MsgspecError, ValueError):
-        return ""
-    metadata = said.metadata or _Metadata()
-    if metadata.user_id:
-        named = _IN_USER_ID.search(metadata.user_id)
-        if named:
-            return named.group(1)
-    chosen = said.prompt_cache_key or said.session_id or metadata.session_id
-    return chosen[:_LONGEST] if chosen else ""
+        return None
+    return said if _named(said.metadata) or not any(map(holds, _CHOSEN)) else None
 
 
 def hidden(name: str) -> str:

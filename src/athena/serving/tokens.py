@@ -8,9 +8,11 @@ Wire facts: docs/reference/wire-facts.md#token-counts-and-model-lists.
 
 from __future__ import annotations
 
-import operator
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
+from itertools import accumulate, repeat
+from operator import add, attrgetter, floordiv, is_, itemgetter, mul, sub
 from typing import TypeVar
 
 import msgspec
@@ -36,11 +38,16 @@ from athena.wire.recall import Recall
 
 _PER_TURN = 4
 _PER_TOOL = 12
+_PER_CALL = 8
+"""And for each result."""
 _PER_IMAGE = 1500
 _LEAST = 20
 """Fewer tokens than this teach nothing: what is around every request weighs more."""
+_FEW = 4
+"""Turns, tools or texts that are measured one by one sooner than together."""
 _LEARNED_MODELS = 1024
 _CONVERSATIONS = 4096
+_encode = msgspec.json.encode
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
@@ -53,45 +60,108 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 
 
 def _turn(turn: Turn) -> int:
+    """What `_part` says of all its parts, with what is around a turn."""
+    parts = turn.parts
+    if len(parts) == 1 and type(parts[0]) is Text:
+        return _PER_TURN + _text(parts[0].text)
+    texts: list[str] = []
+    return _gathered(turn, texts) + sum(_sizes(texts))
+
+
+def _turns(turns: Sequence[Turn]) -> list[int]:
+    """The same of each of these turns: the texts of many are measured together."""
+    if len(turns) < _FEW:
+        return list(map(_turn, turns))
+    texts: list[str] = []
+    others, ends = zip(*[(_gathered(turn, texts), len(texts)) for turn in turns], strict=True)
+    sums = list(accumulate(_sizes(texts), initial=0))
+    measured = list(map(sums.__getitem__, ends))
+    return list(map(add, others, map(sub, measured, (0, *measured))))
+
+
+def _gathered(turn: Turn, texts: list[str]) -> int:
+    """Adds the texts of a turn's usual parts to these, and says what everything else of it measures."""
     total = _PER_TURN
     for part in turn.parts:
-        if type(part) is Text and part.text.isascii():
-            total += (len(part.text) + 3) // 4  # what `_part` says of it
+        if type(part) is Text:
+            texts.append(part.text)
+        elif type(part) is ToolCall:
+            texts += (part.name, part.arguments)
+            total += _PER_CALL
+        elif type(part) is ToolResult:
+            total += _PER_CALL
+            for inner in part.parts:
+                if type(inner) is Text:
+                    texts.append(inner.text)
+                else:
+                    total += _part(inner)
         else:
             total += _part(part)
     return total
 
 
-def _around(request: Request, known: dict[int, tuple[Tool, int]]) -> int:
-    """Everything but the turns; `known` are tools that were measured before."""
-    total = 0
+def _sizes(texts: Sequence[str]) -> Iterable[int]:
+    """What `_text` says of each, with hardly a step of Python's for one of ASCII where there are many."""
+    if len(texts) < _FEW:
+        return map(_text, texts)
+    lengths = list(map(len, texts))
+    if all(map(str.isascii, texts)):
+        return _shares(lengths, 4)
+    plain = [
+        length if text.isascii() else len(text.encode("ascii", "ignore")) for text, length in zip(texts, lengths, strict=True)
+    ]
+    return map(add, _shares(plain, 4), _shares(map(mul, map(sub, lengths, plain), repeat(2)), 3))
+
+
+def _shares(numbers: Iterable[int], divisor: int) -> Iterable[int]:
+    """Each divided by that, and rounded up."""
+    return map(floordiv, map(add, numbers, repeat(divisor - 1)), repeat(divisor))
+
+
+def _around(request: Request) -> int:
+    """Everything but turns and tools."""
+    total = 3
     for part in request.system:
-        if type(part) is Text and part.text.isascii():
-            total += (len(part.text) + 3) // 4  # what `_part` says of it
-        else:
-            total += _part(part)
-    for tool in request.tools:
-        found = known.get(id(tool))
-        total += found[1] if found is not None and found[0] is tool else _tool(tool, known)
+        total += _text(part.text) if type(part) is Text else _part(part)
     if request.output.schema:
         total += _bytes(len(msgspec.json.encode(request.output.schema)))
-    return total + 3
+    return total
 
 
 _TOOLS_KEPT = 512
 _TOOL_TOKENS = 4096
 """The largest tool that is kept."""
+_name_of, _description_of, _schema_of = attrgetter("name"), attrgetter("description"), attrgetter("schema")
+_tool_of, _tokens_of = itemgetter(0), itemgetter(1)
 
 
-def _tool(tool: Tool, known: dict[int, tuple[Tool, int]]) -> int:
+def _tools(tools: Sequence[Tool]) -> Iterable[int]:
+    """What each tool measures."""
+    if len(tools) < _FEW:
+        return map(_tool, tools)
+    descriptions, schemas = list(map(_description_of, tools)), list(map(_schema_of, tools))
+    if not all(descriptions) or not all(schemas):
+        return map(_tool, tools)
+    words = map(add, _sizes(list(map(_name_of, tools))), _sizes(descriptions))
+    return map(add, map(add, words, _shares(map(len, map(_encode, schemas)), 4)), repeat(_PER_TOOL))
+
+
+def _tool(tool: Tool) -> int:
     size = _PER_TOOL + _text(tool.name) + _text(tool.description or "")
-    if tool.schema:
-        size += _bytes(len(msgspec.json.encode(tool.schema)))
-    if size <= _TOOL_TOKENS:
-        if len(known) >= _TOOLS_KEPT:
+    return size + _bytes(len(_encode(tool.schema))) if tool.schema else size
+
+
+def _known_tools(tools: Sequence[Tool], known: dict[int, tuple[Tool, int]]) -> int:
+    """What all of them measure; `known` are tools that were measured before."""
+    found = [one for one in map(known.get, map(id, tools)) if one is not None]
+    if len(found) < len(tools) or not all(map(is_, map(_tool_of, found), tools)):
+        found = list(zip(tools, _tools(tools), strict=True))
+        kept = {id(one[0]): one for one in found if one[1] <= _TOOL_TOKENS}
+        if len(known) + len(kept) > _TOOLS_KEPT:
             known.clear()
-        known[id(tool)] = (tool, size)
-    return size
+        if len(kept) <= _TOOLS_KEPT:
+            known.update(kept)
+    return sum(map(_tokens_of, found))
 
 
 def _part(part: Part) -> int:
@@ -101,9 +171,9 @@ def _part(part: Part) -> int:
         case Thinking():
             return _text(part.text) if part.text else _bytes(len(part.signature.payload) if part.signature else 0)
         case ToolCall():
-            return _text(part.name) + _text(part.arguments) + 8
+            return _text(part.name) + _text(part.arguments) + _PER_CALL
         case ToolResult():
-            return sum(map(_part, part.parts)) + 8
+            return sum(map(_part, part.parts)) + _PER_CALL
         case Image() | Video():
             return _PER_IMAGE
         case Document():
@@ -172,8 +242,14 @@ class TokenCounter:
     def measure(self, request: Request, recall: Recall | None = None) -> Measured:
         """What `count` and `learn` go by. `recall` knows what turns measured that came before: a conversation of thousands of
         turns is not looked at again with each request."""
-        turns = list(map(_turn, request.turns)) if recall is None else recall.tokens(request.turns, _turn)
-        return Measured(_around(request, self._tools), turns)
+        if recall is None:
+            # Nothing of the request is known: its tools are objects that no other request will have.
+            return Measured(_around(request) + sum(_tools(request.tools)), _turns(request.turns))
+        around = recall.tokens_around((request.system, request.tools, request.output), partial(self._measure_around, request))
+        return Measured(around, recall.tokens(request.turns, _turn))
+
+    def _measure_around(self, request: Request) -> int:
+        return _around(request) + _known_tools(request.tools, self._tools)
 
     def count(self, request: Request, model: str, measured: Measured | None = None) -> int:
         """The estimate for an upstream model, rounded up."""
@@ -267,4 +343,4 @@ def _features(turns: Sequence[Turn]) -> tuple[float, ...]:
 
 
 def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return float(sum(map(operator.mul, one, other)))
+    return float(sum(map(mul, one, other)))

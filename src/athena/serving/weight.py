@@ -9,7 +9,8 @@ of the JSON is an object or two besides.
 from __future__ import annotations
 
 import sys
-from itertools import chain
+from collections.abc import Iterator
+from itertools import chain, compress, filterfalse
 from typing import Any
 
 import msgspec
@@ -27,6 +28,11 @@ _UNSEARCHED = 256 * 1024
 """Bytes of a body in which no escapes are looked for: the search would cost more than what it could tell."""
 _LOOKS = 64
 """Harmless escapes after which the rest is taken for wide."""
+_HEADER = sys.getsizeof("\U00010000") - 2 * 4
+"""What a string takes besides its characters and the zero at their end, where they are wide."""
+_is_text = frozenset((str,)).__contains__
+_is_mapping = frozenset((dict,)).__contains__
+_is_list = frozenset((list,)).__contains__
 _CALL = 1.5
 _VALUE_WORK = 320
 _VALUE_TEXT = 192
@@ -85,15 +91,24 @@ def with_measured_text(weight: Weight, value: Any, size: int, values: int) -> We
     return msgspec.structs.replace(weight, text=text_bytes(value) + size + values * _VALUE_TEXT)
 
 
+def has_wide_strings(value: Any) -> bool:
+    """May a string of a decoded value hold a character beyond U+FFFF? Then it takes four bytes for each of its characters."""
+    return any(
+        sys.getsizeof(text) > _HEADER + 4 * len(text) for texts in _strings(value) for text in filterfalse(str.isascii, texts)
+    )
+
+
 def text_bytes(value: Any) -> int:
-    """The memory of all strings in a decoded value, level by level: depth costs no stack."""
-    total = 0
+    """The memory of all strings in a decoded value."""
+    return sum(sum(map(sys.getsizeof, texts)) for texts in _strings(value))
+
+
+def _strings(value: Any) -> Iterator[list[str]]:
+    """The strings of a decoded value, level by level: depth costs no stack."""
     level: list[Any] = [value]
     while level:
         kinds = list(map(type, level))
-        texts = [node for node, kind in zip(level, kinds, strict=True) if kind is str]
-        mappings = [node for node, kind in zip(level, kinds, strict=True) if kind is dict]
-        lists = [node for node, kind in zip(level, kinds, strict=True) if kind is list]
-        total += sum(map(sys.getsizeof, texts)) + sum(map(sys.getsizeof, chain.from_iterable(mappings)))
+        mappings: list[Any] = list(compress(level, map(_is_mapping, kinds)))
+        yield [*compress(level, map(_is_text, kinds)), *chain.from_iterable(mappings)]
+        lists = compress(level, map(_is_list, kinds))
         level = [*chain.from_iterable(map(dict.values, mappings)), *chain.from_iterable(lists)]
-    return total

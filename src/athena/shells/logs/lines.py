@@ -178,7 +178,8 @@ class TerminalLines(TextLines):
         room = columns - _TERMINAL_MARGIN - len(left) - len(right) - len(shown_id)
         target = _target(fields)
         source = fields.get("model") or fields.get("path", "")
-        parts = [f"{source} → {target}" if target and target.rpartition("/")[2] != source else target or source, _story(fields)]
+        is_told = not target or f"/{target}".endswith(f"/{source}")  # the same name is not told twice
+        parts = [(target or source) if is_told else f"{source} → {target}", _story(fields)]
         text = _cut(self._safe("  ".join(part for part in parts if part)), room)
         line = f"{left}{text:<{max(room, 0)}}{right}{self._linked(request_id, shown_id)}"
         if fields.get("error_message"):

@@ -42,10 +42,55 @@ LOG = logging.getLogger("athena.server")
 _AROUND_FIELD = len(b": \r\n")
 _READ_FIRST_S = 0.05
 """What has arrived is read within this time after a limit is over, before the client is given up."""
+_SHORT_DIGITS = 5
+_BODY_SOON_S = 0.02
+"""A request whose body has a length of so few digits begins when its body is there, but no later than this after its head: many
+clients send the two one right after the other, and it is served without having to wait for a body in between."""
 
 
 class HttpConnection(asyncio.Protocol):
     """One client connection, with its parser and the requests that wait on it."""
+
+    # What holds for every connection until something else happens on it.
+    _transport: asyncio.Transport | None = None
+    _url = b""
+    _target = (b"", "", "")
+    """What was asked for last, and its path and query."""
+    _in_head = False
+    _head_bytes = 0
+    """Of further reads of the head; once it is whole, of all of it, and then of its trailers."""
+    _head_read = 0
+    """Bytes that came while a head was incomplete: no more than these are held of it."""
+    _repeating = False
+    """A head is being repeated for a new parser; it was handled before."""
+    _receiving: HttpRequest | None = None
+    """The request whose body is coming in."""
+    _running: HttpRequest | None = None
+    _task: asyncio.Task[None] | None = None
+    _body_is_near = False
+    """The running request has no task yet: it gets one once its body is there, or a moment later."""
+    _body_timer: asyncio.TimerHandle | None = None
+    _discarding = False
+    """Further bytes are read and dropped."""
+    _reading = True
+    _writing_paused = False
+    """More waits for the client than should; no further request is begun."""
+    _unsent = 0
+    """How much that was when it was last looked at."""
+    _has_no_place = False
+    """There was no room for this connection: its request is refused."""
+    _refusal: tuple[int, str, str] | None = None
+    _since = 0.0
+    _timer: asyncio.TimerHandle | None = None
+    _timer_at = 0.0
+    _fresh = True
+    """No request has come yet."""
+    _half_closed: HalfClosed | None = None
+    """The client sends nothing more."""
+    _asking: HttpRequest | None = None
+    """The request that asks to change to WebSocket, until it is answered."""
+    _undecided = b""
+    """What came after it: frames if it is accepted, else the next requests."""
 
     def __init__(self, gateway: Gateway, front: Front, loop: asyncio.AbstractEventLoop) -> None:
         self.front = front
@@ -54,49 +99,13 @@ class HttpConnection(asyncio.Protocol):
         self._limits = front.limits
         self._most_fields = front.limits.header_fields
         """How many fields a head may have."""
-        self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        self._url = b""
         self._fields: deque[bytes] = deque(maxlen=2 * self._most_fields + 2)
         """Names and values of the head by turns. Where they are too many, it is enough that this shows."""
-        self._target = (b"", "", "")
-        """What was asked for last, and its path and query."""
-        self._in_head = False
-        self._head_bytes = 0
-        """Of further reads of the head; once it is whole, of all of it, and then of its trailers."""
-        self._head_read = 0
-        """Bytes that came while a head was incomplete: no more than these are held of it."""
-        self._repeating = False
-        """A head is being repeated for a new parser; it was handled before."""
-        self._receiving: HttpRequest | None = None
-        """The request whose body is coming in."""
-        self._running: HttpRequest | None = None
         self._pipeline: deque[HttpRequest] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._discarding = False
-        """Further bytes are read and dropped."""
-        self._reading = True
-        self._writing_paused = False
-        """More waits for the client than should; no further request is begun."""
-        self._unsent = 0
-        """How much that was when it was last looked at."""
         self._waiting_room = front.memory.lease()
         """For what came of requests that are not being served yet: a slow head, those sent before their turn."""
         self._unsent_room = front.memory.lease(answer=True)
-        self._has_no_place = False
-        """There was no room for this connection: its request is refused."""
-        self._refusal: tuple[int, str, str] | None = None
-        self._since = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._fresh = True
-        """No request has come yet."""
-        self._half_closed: HalfClosed | None = None
-        """The client sends nothing more."""
-        self._asking: HttpRequest | None = None
-        """The request that asks to change to WebSocket, until it is answered."""
-        self._undecided = b""
-        """What came after it: frames if it is accepted, else the next requests."""
 
     # -- connection --------------------------------------------------------------------------------------------------------
 
@@ -185,6 +194,8 @@ class HttpConnection(asyncio.Protocol):
             self._watch()
         if self._in_head or self._pipeline or self._waiting_room.size:
             self._count_waiting()
+        if self._body_is_near and self._body_timer is None:
+            self._body_timer = self.loop.call_later(_BODY_SOON_S, self._run_without_body)
 
     def _count_waiting(self) -> None:
         waiting = sum(request.waiting_bytes for request in self._pipeline)
@@ -272,18 +283,18 @@ class HttpConnection(asyncio.Protocol):
         if self._repeating:
             return
         self._in_head = self._fresh = False
-        # All fields at once: what stands between them is as long as it was.
-        fields = b"\r\n".join(self._fields)
-        self._head_bytes += len(self._url) + len(fields) + 2
-        if self._head_bytes > self._limits.header_bytes or len(self._fields) > 2 * self._most_fields:
-            self._refuse_soon(*self._size_problem())
-        texts = fields.decode("latin-1").split("\r\n")
-        if len(texts) != (len(self._fields) or 1):
-            # The parser lets no value pass that holds the end of a line; were there one, it must not become a field.
-            texts = [text.decode("latin-1") for text in self._fields]
-        names, values = list(map(str.lower, texts[::2])), texts[1::2]
-        parser, url = self._parser, self._url
+        parser, url, fields = self._parser, self._url, self._fields
         assert parser is not None
+        # All fields at once: what stands between them is as long as it was.
+        written = b"\r\n".join(fields)
+        self._head_bytes += len(url) + len(written) + 2
+        if self._head_bytes > self._limits.header_bytes or len(fields) > 2 * self._most_fields:
+            self._refuse_soon(*self._size_problem())
+        texts = written.decode("latin-1").split("\r\n")
+        if len(texts) != (len(fields) or 1):
+            # The parser lets no value pass that holds the end of a line; were there one, it must not become a field.
+            texts = [text.decode("latin-1") for text in fields]
+        names, values = list(map(str.lower, texts[::2])), texts[1::2]
         version = parser.get_http_version()
         problem = check_head(version, url, names, values)
         if problem is not None:
@@ -308,9 +319,19 @@ class HttpConnection(asyncio.Protocol):
             "expect" in headers and headers["expect"].lower() == "100-continue",
         )
         self._receiving = request
-        self._pipeline.append(request)
-        if self._running is None and not self._writing_paused:
-            self._run(self._pipeline.popleft())
+        if self._running is not None or self._writing_paused:
+            self._pipeline.append(request)
+        elif (
+            "content-length" in headers
+            and len(headers["content-length"]) <= _SHORT_DIGITS
+            and "expect" not in headers
+            and "upgrade" not in headers
+            and not self._has_no_place
+        ):
+            self._running, self._body_is_near = request, True
+            self._task = None  # the one before may not be quite over
+        else:
+            self._run(request)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the request's body."""
@@ -324,6 +345,8 @@ class HttpConnection(asyncio.Protocol):
         request, self._receiving = self._receiving, None
         if request is not None:
             request.body_ended()
+            if self._body_is_near:
+                self._run(request)
 
     def _has_body(self) -> bool:
         return any(name.lower() in FRAMING for name in islice(self._fields, 0, None, 2))
@@ -341,11 +364,18 @@ class HttpConnection(asyncio.Protocol):
     # -- requests, one after the other -------------------------------------------------------------------------------------
 
     def _run(self, request: HttpRequest) -> None:
-        self._running = request
+        self._running, self._body_is_near = request, False
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
         refusal = too_many_connections() if self._has_no_place else None
         task = self._task = self.loop.create_task(self._gateway.serve(request, refusal))
         self.front.tasks.add(task)
         task.add_done_callback(self._served)
+
+    def _run_without_body(self) -> None:
+        if self._running is not None:
+            self._run(self._running)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self.front.tasks.discard(task)
@@ -482,6 +512,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _disconnect_all(self) -> None:
         """Tell every request of this connection, running or waiting, that the client has gone."""
+        if self._body_is_near:
+            self._run_without_body()  # it is told like any other that had begun
         waiting, running = tuple(self._pipeline), self._running
         self._pipeline.clear()
         self._receiving = None

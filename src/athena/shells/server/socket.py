@@ -41,6 +41,9 @@ _DROPPED = frozenset(
 _DROPPED_PREFIXES = ("sec-websocket-", "sec-fetch-")
 _SLOWEST = 512
 """Bytes per second, on the average of one span of time, below which a message is given up."""
+_NOTICE_S = 1.0
+"""How much longer than a request under way this connection waits for a client that does not read: the request is to note in its
+log line that its client stalled."""
 _INBOX = 32
 """Messages that may wait to be read before no more are taken from the client."""
 _TCP_IDLE_S = 30
@@ -76,6 +79,7 @@ class SocketConnection(asyncio.Protocol):
         self._transport = transport
         self._settings: SocketSettings = gateway.config.websocket
         self._body_s = gateway.config.timeouts.client_body_s
+        self._write_s = gateway.config.timeouts.client_write_s + _NOTICE_S
         self._headers = {
             name: value for name, value in headers.items() if name not in _DROPPED and not name.startswith(_DROPPED_PREFIXES)
         }
@@ -103,6 +107,12 @@ class SocketConnection(asyncio.Protocol):
         self._heard = now
         self._pings_at = now + self._settings.ping_s
         self._message_by: float | None = None
+        self._written = 0
+        """Bytes that were given to the transport."""
+        self._taken = 0
+        """How many of them the client had taken when that was last looked at."""
+        self._taken_by: float | None = None
+        """When the client must have taken more; None while little enough waits for it."""
         self._timer: asyncio.TimerHandle | None = None
         self._watch()
         _keep_alive(transport)
@@ -130,12 +140,15 @@ class SocketConnection(asyncio.Protocol):
         """The client does not take its bytes: its upstreams wait."""
         self.is_blocked = True
         self._unsent.hold(self._transport.get_write_buffer_size())
+        self._wait_for_reader()
         for request in self._requests.values():
             request.blocked = True
 
     def resume_writing(self) -> None:
         self.is_blocked = False
         self._unsent.close()
+        if not self._closing:
+            self._taken_by = None
         for request in tuple(self._requests.values()):
             request.drained()
 
@@ -171,15 +184,16 @@ class SocketConnection(asyncio.Protocol):
         match opcode:
             case Opcode.PING:
                 if not self.is_blocked:
-                    self._transport.write(bytes(self._protocol.pong(bytes(cast(bytes, payload)))))
+                    self._send(bytes(self._protocol.pong(bytes(cast(bytes, payload)))))
             case Opcode.PONG:
                 pass
             case Opcode.CLOSE:
                 code = cast("tuple[int, str]", payload)[0]
                 self._end_for("client")
-                self._transport.write(bytes(self._protocol.close(code)))
+                self._send(bytes(self._protocol.close(code)))
                 self._leave()
                 self._transport.close()
+                self._wait_for_reader()
             case _:
                 self._data(payload.encode() if isinstance(payload, str) else bytes(cast(bytes, payload)), is_last)
 
@@ -316,7 +330,11 @@ class SocketConnection(asyncio.Protocol):
 
     def _write(self, *messages: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(b"".join(map(_text_frame, messages)))
+            self._send(b"".join(map(_text_frame, messages)))
+
+    def _send(self, data: bytes) -> None:
+        self._written += len(data)
+        self._transport.write(data)
 
     # -- the end -----------------------------------------------------------------------------------------------------------
 
@@ -336,7 +354,7 @@ class SocketConnection(asyncio.Protocol):
         if self._closing or self._transport.is_closing():
             return
         self._end_for(cause)
-        self._transport.write(bytes(self._protocol.close(code, reason[:100])))
+        self._send(bytes(self._protocol.close(code, reason[:100])))
         self._leave()
         self._resume()
         if cause == "protocol" and self._transport.can_write_eof():
@@ -373,16 +391,28 @@ class SocketConnection(asyncio.Protocol):
     def _watch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        at = min(self._pings_at, self._expires)
-        if self._message_by is not None:
-            at = min(at, self._message_by)
-        self._timer = self.loop.call_at(at, self._on_time)
+        times = [] if self._closing else [self._pings_at, self._expires, self._message_by]
+        at = min((time for time in (*times, self._taken_by) if time is not None), default=None)
+        self._timer = None if at is None else self.loop.call_at(at, self._on_time)
+
+    def _wait_for_reader(self) -> None:
+        """From now on the client has to take some of what waits for it."""
+        self._taken = self._written - self._transport.get_write_buffer_size()
+        self._taken_by = self.loop.time() + self._write_s
+        self._watch()
 
     def _on_time(self) -> None:
         self._timer = None
-        if self._closing or self._transport.is_closing():
-            return
         now = self.loop.time()
+        if self._taken_by is not None and now >= self._taken_by:
+            if self._written - self._transport.get_write_buffer_size() <= self._taken:
+                LOG.info("a client did not take its answers over a WebSocket; it is cut")
+                self.abort()
+                return
+            self._wait_for_reader()
+        if self._closing or self._transport.is_closing():
+            self._watch()
+            return
         if self._message_by is not None and now >= self._message_by:
             self._close(CloseReason.POLICY_VIOLATION, "the message came too slowly", "slow")
             return
@@ -397,7 +427,7 @@ class SocketConnection(asyncio.Protocol):
                 return
             self._pings_at = now + self._settings.ping_s
             if not self.is_blocked:
-                self._transport.write(bytes(self._protocol.ping()))
+                self._send(bytes(self._protocol.ping()))
         if not self._closing:
             self._watch()
 

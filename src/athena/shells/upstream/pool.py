@@ -175,7 +175,7 @@ class Pool:
 
     def release(self, connection: Connection) -> None:
         """A connection whose response is complete."""
-        waiter = self._next_waiter()
+        waiter = self._next_waiter() if self._waiters else None
         if waiter is not None and not waiter.fresh:
             self._waiters.popleft()
             waiter.future.set_result(connection)

@@ -6,7 +6,8 @@ Hostile client: header values may stem from outside, so anything that could end 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from operator import itemgetter
 
 from athena.errors import InvalidRequest, UsageError
 
@@ -32,11 +33,12 @@ _TARGET = re.compile(r"/[!-~]*")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _METHODS = {name: name.encode() for name in ("GET", "POST", "PUT", "PATCH", "DELETE")}
 _MAX_KNOWN_NAMES = 1024
+_name_of = itemgetter(0)
 _known_names: set[bytes] = set()
 """Names that passed the checks before; bounded, since they may come from clients."""
 
 
-def render_head(method: str, target: str, authority: str, headers: Iterable[tuple[bytes, bytes]], body_length: int) -> bytes:
+def render_head(method: str, target: str, authority: str, headers: Sequence[tuple[bytes, bytes]], body_length: int) -> bytes:
     """Request line and headers up to and including the blank line."""
     verb = _METHODS.get(method)
     if verb is None:
@@ -44,11 +46,10 @@ def render_head(method: str, target: str, authority: str, headers: Iterable[tupl
     if _TARGET.fullmatch(target) is None:
         raise InvalidRequest("the upstream's path holds a character that needs percent-encoding", code="invalid_path")
     lines = [verb + f" {target} HTTP/1.1\r\nhost: {authority}\r\naccept-encoding: identity".encode("ascii")]
-    known = _known_names
-    for name, value in headers:
-        if name not in known:
+    if not _known_names.issuperset(map(_name_of, headers)):
+        for name, _ in headers:
             _check_name(name)
-        lines.append(b"%b: %b" % (name, value))
+    lines += map(b": ".join, headers)
     if body_length or method != "GET":
         lines.append(b"content-length: %d" % body_length)
     lines.append(b"\r\n")
@@ -68,7 +69,7 @@ def _check_name(name: bytes) -> None:
         _known_names.add(name)
 
 
-def _refuse_value(headers: Iterable[tuple[bytes, bytes]]) -> None:
+def _refuse_value(headers: Sequence[tuple[bytes, bytes]]) -> None:
     for name, value in headers:
         if _CONTROL.search(value) is not None:
             # The value may be a key: it is not repeated.

@@ -106,6 +106,20 @@ class UpstreamResponse:
         self._stop_clock()
         self._deliver()
 
+    def take_whole(self, most: int) -> bytes | None:
+        """All of the body instead of `read` or `deliver_to`, where it has come, needs no decoding and has no more than `most`
+        bytes: then nothing is left to do here. None, and nothing has changed, for any other, and for one that is empty."""
+        framing = self._framing
+        pieces = framing.pieces
+        if not pieces or not framing.complete or self._decoder is not None or self._waiting or self._held_back:
+            return None
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if len(body) > most or self._on_data is not None:
+            return None
+        pieces.clear()
+        self._closed = True
+        return body
+
     def pass_by(self, relay: Callable[[bytes], bool] | None) -> bool:
         """Callback mode: ask `relay` first about each read, as it came, while nothing waits here and the reads begin between
         two chunks. It takes whole chunks or nothing; the first read that it does not take ends this. None: no more.
@@ -178,7 +192,8 @@ class UpstreamResponse:
             if not self._connection.begin(self, head, body):
                 self._finish()
                 raise UpstreamClosed("the connection was closed before the request went out")
-            self._watch()
+            first_byte_at = self._sent_at + self._timeouts.first_byte
+            self._timer = self._loop.call_at(min(first_byte_at, self._total_deadline), self._watch)
             while not self.status:
                 # A failure after the head is the reader's to learn, in its place, however fast it came.
                 if self._failure is not None:
@@ -194,8 +209,11 @@ class UpstreamResponse:
         """The next bytes of the connection."""
         framing = self._framing
         on_data = self._on_data
-        waits = self._held_back or self._waiting or framing.pieces or self._next_turn is not None
-        if on_data is not None and not waits and self._decoder is None:
+        if (
+            on_data is not None
+            and self._decoder is None
+            and not (self._held_back or self._waiting or framing.pieces or self._next_turn is not None)
+        ):
             # One chunk in one read, with nothing before it that waits, is the rule when a model's pace sets the reads.
             piece = framing.lone_chunk(data)
             if piece is not None:
@@ -204,7 +222,6 @@ class UpstreamResponse:
                 except Exception as fault:
                     self._consumer_failed(fault)
                 return
-        now = self._loop.time()
         before = len(framing.pieces)
         failure: UpstreamProtocol | None = None
         try:
@@ -223,7 +240,7 @@ class UpstreamResponse:
         elif len(framing.pieces) != before:
             self._buffered += len(data)
             first = self._last_data == 0.0
-            self._last_data = now
+            self._last_data = self._loop.time()
             if first:
                 self._watch_again()
             if self._on_data is not None and self._buffered > PORTION:
