@@ -181,16 +181,18 @@ def test_nobody_sees_another_keys_batches(gateway: GatewayThread) -> None:
         done = eventually(lambda: own.batches.retrieve(job.id), "completed")
         eventually(lambda: mine.messages.batches.retrieve(batch.id), "ended")
         for look in (theirs.messages.batches.retrieve, theirs.messages.batches.cancel, theirs.messages.batches.delete):
-            with pytest.raises(anthropic.NotFoundError):
+            with pytest.raises(anthropic.NotFoundError) as unseen:
                 look(batch.id)
+            assert unseen.value.type == "not_found_error"
         for read in (other.batches.retrieve, other.batches.cancel):
-            with pytest.raises(openai.NotFoundError):
+            with pytest.raises(openai.NotFoundError) as refused:
                 read(job.id)
+            assert refused.value.code == "batch_not_found"
         for name in (file.id, done.output_file_id):
-            with pytest.raises(openai.NotFoundError):
-                other.files.retrieve(name)
-            with pytest.raises(openai.NotFoundError):
-                other.files.content(name)
+            for find in (other.files.retrieve, other.files.content, other.files.delete):
+                with pytest.raises(openai.NotFoundError) as refused:
+                    find(name)
+                assert refused.value.code == "file_not_found"
         with pytest.raises(openai.BadRequestError):
             other.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="24h")
         assert list(theirs.messages.batches.list()) == []
@@ -252,6 +254,59 @@ def test_what_is_no_batch(gateway: GatewayThread) -> None:
                 other.messages.batches.create(requests=requests)
         with pytest.raises(openai.BadRequestError):
             client.post("/files", body={"purpose": "batch"}, cast_to=object)
+
+
+def test_results_are_files_that_their_client_deletes(gateway: GatewayThread) -> None:
+    with gpt(gateway.port) as client, gpt(gateway.port, "two") as other:
+        file = client.files.create(file=lines(["chat/x", "chat/bad"], "/v1/responses"), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="24h")
+        done = eventually(lambda: client.batches.retrieve(batch.id), "completed")
+        made = {done.output_file_id, done.error_file_id}
+        assert made <= {each.id for each in client.files.list()}
+        assert made <= {each.id for each in client.files.list(purpose="batch_output", limit=1)}
+        assert not made & {each.id for each in client.files.list(purpose="batch")}
+        assert not made & {each.id for each in other.files.list()}
+        for name in made:
+            shown = client.files.retrieve(name)
+            assert shown.bytes == len(client.files.content(name).content) > 0
+            with pytest.raises(openai.NotFoundError):
+                other.files.delete(name)
+            assert client.files.delete(name).deleted
+            for way in (client.files.retrieve, client.files.content, client.files.delete):
+                with pytest.raises(openai.NotFoundError):
+                    way(name)
+        assert not made & {each.id for each in client.files.list()}
+        assert client.batches.retrieve(batch.id) == done
+
+
+def test_what_another_key_encrypted_is_an_error_of_its_own(upstream: Answering, tmp_path: Path) -> None:
+    def seen(call: Callable[[], Any]) -> tuple[int, Any]:
+        with pytest.raises(openai.APIStatusError) as caught:
+            call()
+        return caught.value.status_code, caught.value.code
+
+    with (
+        running_gateway(config(upstream, store={"encryption_key": "one"}), tmp_path) as gateway,
+        gpt(gateway.port) as client,
+    ):
+        file = client.files.create(file=lines(["chat/held"], "/v1/responses"), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="24h")
+        response = client.responses.create(model="chat/x", input="Hello.")
+        conversation = client.conversations.create(metadata={"a": "b"})
+    with (
+        running_gateway(config(upstream, store={"encryption_key": "two"}), tmp_path) as gateway,
+        gpt(gateway.port) as client,
+    ):
+        ways: list[Callable[[], Any]] = [
+            lambda: client.files.retrieve(file.id),
+            lambda: client.files.content(file.id),
+            lambda: client.batches.retrieve(batch.id),
+            lambda: client.responses.retrieve(response.id),
+            lambda: client.responses.create(model="chat/x", input="And?", previous_response_id=response.id),
+            lambda: client.conversations.retrieve(conversation.id),
+        ]
+        assert [seen(way) for way in ways] == [(500, "store_unreadable")] * len(ways)
+        assert [*client.files.list(), *client.batches.list()] == []
 
 
 def test_a_process_that_is_killed_loses_nothing(upstream: Answering, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from athena.shells.config import hash_key
 from support.athena_process import serving
 from support.config_file import load_config
 from support.gateway_process import GatewayThread, running_gateway
+from support.hand_clock import HandClock
 from support.held_upstream import HeldUpstream
 from support.patience import FOR_EVER, until
 from support.scripted_upstream import ScriptedUpstream
@@ -25,6 +26,8 @@ from support.upstream_speech import DONE, chunk
 from support.upstream_talk import Talk
 
 KEY = "ath_only-for-these-tests"
+UNSENT = 10_000
+"""More than any message of these tests, and less than may wait for a client before it counts as one that does not read."""
 CREATE = b'{"type":"response.create","model":"m","input":"hi"}'
 DELTA, DONE_EVENT = "response.output_text.delta", "response.completed"
 
@@ -204,6 +207,7 @@ def test_messages_that_are_none_get_an_error_and_the_connection_goes_on(gateway:
         (frame(TEXT, b'{"type":"response.create","model":"m","input":[{"type":"no_such_thing"}],"tools":5}'), 400, ""),
         (frame(TEXT, b'{"type":"response.create","model":"m","stream_id":"!","input":"hi"}'), 400, "invalid_stream_id"),
         (frame(TEXT, b'{"type":"response.create","model":"m","background":true,"input":"hi"}'), 400, "unsupported_value"),
+        (frame(TEXT, b'{"type":"response.create","model":"m","generate":5,"input":"hi"}'), 400, "invalid_type"),
         (frame(TEXT, b'{"type":"response.create","model":"refused","input":"hi"}'), 429, "rate_limit_exceeded"),
     ]
     with SocketClient(gateway.port) as client:
@@ -299,6 +303,43 @@ def test_a_client_that_does_not_read_stops_its_upstreams(gateway: GatewayThread,
 def _later(upstream: ScriptedUpstream) -> list[int]:
     time.sleep(0.3)
     return [visit.taken for visit in upstream.visits]
+
+
+def _stop_reading(gateway: GatewayThread, client: SocketClient) -> None:
+    """Send pings and read no answer until more waits for the client than should."""
+    pings = frame(PING, b"x" * 125) * 50
+
+    def waits() -> bool:
+        client.send(pings)
+        return gateway.gateway.memory.used > UNSENT
+
+    assert until(waits)
+
+
+@pytest.mark.parametrize("ending", [b"", frame(CLOSE, b"\x03\xe8")], ids=["stays", "says goodbye"])
+def test_a_client_that_leaves_its_last_answers_is_cut_off(words: WordUpstream, tmp_path: Path, ending: bytes) -> None:
+    clock = HandClock()
+    value = settings(words, timeouts={"client_write_s": 30}, websocket={"ping_s": FOR_EVER, "silence_s": FOR_EVER})
+    with running_gateway(value, tmp_path, clock) as gateway, SocketClient(gateway.port, receive_buffer=4096) as client:
+        _stop_reading(gateway, client)
+        client.send(ending)
+        clock.advance(40)
+        assert until(lambda: _open(gateway) == 0)
+        assert gateway.gateway.memory.used == 0
+
+
+def test_a_client_that_reads_in_the_end_is_not_cut_off(words: WordUpstream, tmp_path: Path) -> None:
+    clock = HandClock()
+    value = settings(words, timeouts={"client_write_s": 30}, websocket={"ping_s": FOR_EVER, "silence_s": FOR_EVER})
+    with running_gateway(value, tmp_path, clock) as gateway, SocketClient(gateway.port, receive_buffer=4096) as client:
+        _stop_reading(gateway, client)
+        client.send(frame(TEXT, b"{"))
+        clock.advance(20)
+        assert client.event()["type"] == "error", "what waited before it has been read"
+        assert until(lambda: gateway.gateway.memory.used < UNSENT)
+        clock.advance(40)
+        client.create()
+        assert client.until(DONE_EVENT)
 
 
 # -- time and the end ----------------------------------------------------------------------------------------------------------

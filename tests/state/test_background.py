@@ -10,7 +10,10 @@ from typing import Any
 import openai
 import pytest
 
+from athena.shells.gateway import background
+from athena.state.errors import StoreDown
 from support.gateway_process import GatewayThread, running_gateway
+from support.open_responses import JUDGES, problems
 from support.patience import PATIENCE, until
 from support.remembering_upstream import UPSTREAMS, RememberingUpstream, config
 from support.replays import differing
@@ -119,3 +122,121 @@ def test_followed_while_it_is_made(gateway: GatewayThread, upstream: Remembering
             assert await asyncio.gather(*following) == ["heard one; spoke 0"] * 3
 
     asyncio.run(main())
+
+
+def statuses(events: list[Any]) -> list[str]:
+    """The types of the events of the response itself, in a stream that is numbered without a gap."""
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    for event in events:
+        for judge in JUDGES:
+            assert problems(event.to_dict(), judge) == [], event.type
+    return [event.type for event in events if event.type.count(".") == 1 and not event.type.startswith("response.output")]
+
+
+def test_a_stream_that_fails_says_so(gateway: GatewayThread, upstream: RememberingUpstream) -> None:
+    with client_of(gateway) as client:
+        upstream.broken = True
+        try:
+            events: list[Any] = list(client.responses.create(model="chat/model", input="one", background=True, stream=True))
+        finally:
+            upstream.broken = False
+        assert statuses(events) == ["response.created", "response.queued", "response.failed"]
+        assert events[0].response.status == events[1].response.status == "queued"
+        last = events[-1].response
+        assert last.status == "failed"
+        assert "it is broken" in last.error.message
+        assert finished(client, last.id).to_dict() == last.to_dict()
+        for after in range(len(events)):
+            again = list(client.responses.retrieve(last.id, stream=True, starting_after=after))
+            assert [event.to_dict() for event in again] == [event.to_dict() for event in events[after + 1 :]]
+
+
+def test_a_stream_that_is_cancelled_says_so(gateway: GatewayThread, upstream: RememberingUpstream) -> None:
+    """A client has the id before the model says anything, and a follower sees the end."""
+    with client_of(gateway) as client:
+        upstream.close_gate()
+        try:
+            stream = iter(client.responses.create(model="chat/model", input="one", background=True, stream=True))
+            events: list[Any] = [next(stream), next(stream)]
+            name = events[0].response.id
+            assert client.responses.cancel(name).status == "cancelled"
+            events += stream
+        finally:
+            upstream.open_gate()
+        assert statuses(events) == ["response.created", "response.queued", "response.failed"]
+        assert events[-1].response.status == "cancelled"
+        again = list(client.responses.retrieve(name, stream=True))
+        assert [event.to_dict() for event in again] == [event.to_dict() for event in events]
+
+
+def test_a_stream_whose_response_is_deleted_ends_with_an_error(gateway: GatewayThread, upstream: RememberingUpstream) -> None:
+    with client_of(gateway) as client:
+        upstream.close_gate()
+        try:
+            stream: Any = iter(client.responses.create(model="chat/model", input="one", background=True, stream=True))
+            client.responses.delete(next(stream).response.id)
+            with pytest.raises(openai.APIError, match="not there any more"):
+                list(stream)
+        finally:
+            upstream.open_gate()
+
+
+class Away:
+    """A method of the store that fails a number of times, then works again."""
+
+    def __init__(self, gateway: GatewayThread, method: str, error: Exception, times: int) -> None:
+        responses = gateway.gateway.configured.responses
+        assert responses is not None
+        self.store, self.method, self.error, self.times = responses.store, method, error, times
+        self._works = getattr(self.store, method)
+
+    async def __call__(self, *given: Any, **named: Any) -> Any:
+        if self.times:
+            self.times -= 1
+            raise self.error
+        return await self._works(*given, **named)
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("finish_response", StoreDown("the store is away")), ("add_events", RuntimeError("nobody thought of this"))],
+)
+def test_a_store_that_is_away_at_the_end(
+    upstream: RememberingUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
+) -> None:
+    """What the model said is kept when the store is there again."""
+    monkeypatch.setattr(background, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(background, "_WRITE_EVERY_S", 0.01)
+    with (
+        running_gateway(config(upstream), tmp_path) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="x") as client,
+    ):
+        away = Away(running, method, error, 2)
+        monkeypatch.setattr(away.store, method, away)
+        upstream.close_gate()
+        held = client.responses.create(model="chat/model", input="one", background=True)
+        if method == "add_events":
+            # It is the keeper that fails, while there is something to write.
+            monkeypatch.setattr(background.Job, "_write_events", lambda job: away(job.plan.id, job.events))
+            assert until(lambda: not away.times)
+        upstream.open_gate()
+        found = finished(client, held.id)
+        assert not away.times
+        assert (found.status, found.output_text) == ("completed", "heard one; spoke 0")
+
+
+def test_a_store_that_is_away_at_the_beginning(
+    upstream: RememberingUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The response says why it failed, and the log has a line for it and no traceback."""
+    with (
+        running_gateway(config(upstream), tmp_path) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="x") as client,
+    ):
+        away = Away(running, "begin_response", StoreDown("the store is away"), 1)
+        monkeypatch.setattr(away.store, "begin_response", away)
+        found = finished(client, client.responses.create(model="chat/model", input="one", background=True).id)
+        assert found.status == "failed"
+        assert found.error is not None
+        assert found.error.message == "the store is away"
+    assert not [record for record in caplog.records if record.exc_info]

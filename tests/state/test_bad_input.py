@@ -163,6 +163,16 @@ ROWS: dict[str, tuple[Callable[[Place], Any], Any]] = {
     "half-open socket": (_half_open, 0),
     "unknown id over a socket": (_unknown_over_socket, (400, "previous_response_not_found")),
     "two continuations of one response": (_two_continuations, (200, 200)),
+    "an unknown truncation": (lambda place: place.ask(truncation="foo")[0], 400),
+    "a truncation that is no text": (lambda place: place.ask(truncation=5)[0], 400),
+    "too many pairs of metadata": (lambda place: place.ask(metadata={str(n): "x" for n in range(17)})[0], 400),
+    "a long key of metadata": (lambda place: place.ask(metadata={"k" * 65: "x"})[0], 400),
+    "a long value of metadata": (lambda place: place.ask(metadata={"k": "x" * 513})[0], 400),
+    "metadata that is no text": (lambda place: place.ask(metadata={"k": 5})[0], 400),
+    "as much metadata as there may be": (
+        lambda place: place.ask(truncation="disabled", metadata={f"{n:064}": "x" * 512 for n in range(16)})[0],
+        200,
+    ),
     "an unknown include of a list": (
         lambda place: (
             place.client.get(

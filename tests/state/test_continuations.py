@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from support.gateway_process import GatewayThread
-from support.patience import PATIENCE
-from support.remembering_upstream import UPSTREAMS, RememberingUpstream
+from support.gateway_process import GatewayThread, running_gateway
+from support.patience import PATIENCE, until
+from support.remembering_upstream import UPSTREAMS, RememberingUpstream, config
 from support.tool_loops import STATE
 
-from .conftest import KEYS, TOOL
+from .conftest import KEYS, TOOL, keys
 
 
 def ask(client: openai.OpenAI, *, stream: bool, **fields: Any) -> Any:
@@ -29,6 +31,37 @@ def ask(client: openai.OpenAI, *, stream: bool, **fields: Any) -> Any:
 
 def client_of(gateway: GatewayThread) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEYS["alice"], max_retries=0)
+
+
+@pytest.mark.parametrize("cache", [0, 64 * 1024 * 1024])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_continued_may_be_deleted_meanwhile(
+    upstream: RememberingUpstream, tmp_path: Path, stream: bool, cache: int
+) -> None:
+    """The continuation has the items of what it continues, whenever that is deleted."""
+    limits = {"history_cache_bytes": cache}
+    with running_gateway(config(upstream, keys=keys(), limits=limits), tmp_path) as gateway, client_of(gateway) as client:
+        first = client.responses.create(model="chat/model", input="one")
+        second = client.responses.create(model="chat/model", input="two", previous_response_id=first.id)
+        client.responses.delete(first.id)
+        before = len(upstream.answered)
+        upstream.close_gate()
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(ask, client, stream=stream, model="chat/model", input="three", previous_response_id=second.id)
+            try:
+                assert until(lambda: len(upstream.answered) > before)
+                client.responses.delete(second.id)
+            finally:
+                upstream.open_gate()
+            third = asked.result(PATIENCE)
+        assert third.output_text == "heard one | two | three; spoke 2"
+        for _ in range(2):
+            fourth = client.responses.create(model="chat/model", input="four", previous_response_id=third.id)
+            assert fourth.output_text == "heard one | two | three | four; spoke 3"
+        listed: Any = client.responses.input_items.list(third.id, order="asc").data
+        assert [item.role for item in listed] == ["user", "assistant", "user", "assistant", "user"]
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(second.id)
 
 
 @pytest.mark.parametrize("name", UPSTREAMS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import httpx2 as httpx
 import pytest
+from openai.types.conversations import ConversationItem, Message
 
+from athena.dialects.openai_responses.vocabulary import CONVERSATION_ITEMS, MESSAGE_ROLES
 from support.gateway_process import GatewayThread
 from support.patience import PATIENCE
 
@@ -128,9 +130,51 @@ def test_wrong_methods_pages_and_bodies(alice: Api) -> None:
         if "items" in body:
             assert alice("POST", f"/conversations/{talk}/items", body)[0] == 400, body
     assert alice("POST", "/conversations", {"metadata": {str(number): "" for number in range(17)}})[0] == 400
+    assert alice("POST", f"/conversations/{talk}", {"metadata": {"a": "b"}})[0] == 200
+    assert alice("POST", f"/conversations/{talk}", {}) == (
+        400, error("metadata: field required", "invalid_request", "metadata"),
+    )  # fmt: skip
+    assert alice("GET", f"/conversations/{talk}")[1]["metadata"] == {"a": "b"}, "nothing is wiped"
+    assert alice("POST", f"/conversations/{talk}", {"metadata": None})[1]["metadata"] == {}
     assert alice("GET", f"/conversations/{talk}/items?after=x")[0] == 400
     assert alice("GET", f"/conversations/{talk}/items/none")[0] == 404
     assert alice("DELETE", f"/conversations/{talk}/items/none")[0] == 404
+
+
+UNREADABLE: list[tuple[str, dict[str, Any]]] = [
+    ("type", {"type": "nope"}),
+    ("type", {"type": 5}),
+    ("type", {"type": "item_reference"}),
+    ("type", {"type": "compaction_trigger"}),
+    ("role", {"type": "message", "content": "x"}),
+    ("role", {"content": "x"}),
+    ("role", {"role": "nobody", "content": "x"}),
+    ("role", {"role": ["user"], "content": "x"}),
+    ("content", {"role": "user"}),
+    ("content", {"role": "user", "content": 5}),
+    ("content[0].type", {"role": "user", "content": [{}]}),
+    ("content[0].text", {"role": "user", "content": [{"type": "input_text"}]}),
+    ("call_id", {"type": "function_call", "name": "f", "arguments": "{}"}),
+    ("output", {"type": "function_call_output", "call_id": "c"}),
+]
+
+
+@pytest.mark.parametrize(("field", "item"), UNREADABLE, ids=[str(item) for _, item in UNREADABLE])
+def test_items_that_a_conversation_could_not_go_on_with(alice: Api, field: str, item: dict[str, Any]) -> None:
+    talk = alice("POST", "/conversations")[1]["id"]
+    good = {"role": "user", "content": "zero"}
+    for path in ("/conversations", f"/conversations/{talk}/items"):
+        status, answer = alice("POST", path, {"items": [good, item]})
+        assert (status, answer.get("error", {}).get("param")) == (400, f"items[1].{field}")
+        assert answer["error"]["message"].startswith(f"items[1].{field}: ")
+    answer = alice.create(input="one", conversation=talk)
+    assert answer["output"][0]["content"][0]["text"] == "heard one; spoke 0", "none of them is kept"
+
+
+def test_the_types_and_roles_of_items_are_those_of_the_sdk() -> None:
+    kinds = {get_args(each.model_fields["type"].annotation)[0] for each in get_args(get_args(ConversationItem)[0])}
+    assert kinds <= CONVERSATION_ITEMS
+    assert set(get_args(Message.model_fields["role"].annotation)) == MESSAGE_ROLES
 
 
 def test_no_key_reads_what_another_made(alice: Api, mallory: Api) -> None:

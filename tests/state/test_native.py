@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
-from support.gateway_process import GatewayThread
-from support.remembering_upstream import RememberingUpstream
+from support.gateway_process import GatewayThread, running_gateway
+from support.patience import PATIENCE
+from support.remembering_upstream import RememberingUpstream, config
+from support.socket_client import SocketClient
 
+from .conftest import KEYS, keys
 from .test_errors import Api
 
 
@@ -52,3 +57,85 @@ def test_native_state(gateway: GatewayThread, upstream: RememberingUpstream, api
     assert status == 200
     assert value["output"][0]["content"][0]["text"] == "heard one | two; spoke 1"
     assert "previous_response_id" not in upstream.answered[-1]
+
+
+FOREIGN: dict[str, tuple[dict[str, Any], int, str]] = {
+    "previous": ({"previous_response_id": "resp_alice"}, 400, "Previous response with id 'resp_alice' not found."),
+    "conversation": ({"conversation": "conv_alice"}, 404, "Conversation with id 'conv_alice' not found."),
+    "conversation object": ({"conversation": {"id": "conv_alice"}}, 404, "Conversation with id 'conv_alice' not found."),
+    "item of instructions": (
+        {"instructions": [{"type": "item_reference", "id": "msg_alice"}]},
+        404,
+        "Item with id 'msg_alice' not found.",
+    ),
+    **{
+        f"item {item}": ({"input": [item, {"role": "user", "content": "x"}]}, 404, "Item with id 'msg_alice' not found.")
+        for item in (
+            {"type": "item_reference", "id": "msg_alice"},
+            {"id": "msg_alice"},
+            {"type": "", "id": "msg_alice"},
+            {"type": None, "id": "msg_alice", "role": None},
+        )
+    },
+}
+"""What names native state that is not known to be the caller's: the fields, and the error of each."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("path", ["/responses", "/responses/compact"])
+def test_no_way_to_anothers_native_state(upstream: RememberingUpstream, apis: tuple[Api, Api], path: str, name: str) -> None:
+    fields, status, message = FOREIGN[name]
+    before = len(upstream.answered), len(upstream.native)
+    got, said = apis[1]("POST", path, {"model": "native/m", "input": "x", **fields})
+    assert (got, said["error"]["message"][: len(message)]) == (status, message)
+    assert (len(upstream.answered), len(upstream.native)) == before, "the upstream is not asked"
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_no_way_over_a_socket(gateway: GatewayThread, upstream: RememberingUpstream, name: str) -> None:
+    fields, status, message = FOREIGN[name]
+    before = len(upstream.answered)
+    with SocketClient(gateway.port, "/v1/responses", f"authorization: Bearer {KEYS['mallory']}") as client:
+        client.say({"type": "response.create", "model": "native/m", "input": "x", **fields})
+        event = client.event()
+    assert (event["status"], event["error"]["message"][: len(message)]) == (status, message)
+    assert len(upstream.answered) == before
+
+
+def test_own_native_state_can_be_compacted(apis: tuple[Api, Api]) -> None:
+    alice, mallory = apis
+    _, made = alice("POST", "/responses", {"model": "native/m", "input": "one"})
+    asked = {"model": "native/m", "previous_response_id": made["id"]}
+    assert alice("POST", "/responses/compact", asked)[0] == 200
+    status, said = mallory("POST", "/responses/compact", asked)
+    assert (status, said["error"]["code"]) == (400, "previous_response_not_found")
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_only_keys_are_kept_apart(upstream: RememberingUpstream, tmp_path: Path, name: str, has_keys: bool) -> None:
+    """A gateway of one person passes everything on; one with keys that notes nothing cannot tell whose it is."""
+    fields, status, _ = FOREIGN[name]
+    settings: dict[str, Any] = {"keys": keys(), "store": False} if has_keys else {}
+    before = len(upstream.answered)
+    with running_gateway(config(upstream, **settings), tmp_path) as running:
+        answer = httpx.post(
+            f"{running.url}/v1/responses",
+            json={"model": "native/m", "input": "x", **fields},
+            headers={"authorization": f"Bearer {KEYS['mallory']}"},
+            timeout=PATIENCE,
+            trust_env=False,
+        )
+    assert answer.status_code == (status if has_keys else 200), answer.text
+    assert len(upstream.answered) - before == (0 if has_keys else 1)
+
+
+def test_no_way_beside_what_is_kept_here(upstream: RememberingUpstream, apis: tuple[Api, Api]) -> None:
+    """References in instructions are nothing that this gateway resolves, so they are not sent on either."""
+    mallory = apis[1]
+    own = mallory.create(input="one")["id"]
+    before = len(upstream.answered)
+    for fields in ({"previous_response_id": own}, {"input": [{"type": "item_reference", "id": f"msg_{own[5:]}i0"}]}):
+        asked = {"model": "native/m", "input": "x", "instructions": [{"id": "msg_alice"}], **fields}
+        assert mallory("POST", "/responses", asked)[0] == 404
+    assert len(upstream.answered) == before

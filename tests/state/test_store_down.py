@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,16 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from athena.shells.migrations import scripts
+from athena.shells.store.opening import FILE
+from support.athena_process import athena
 from support.gateway_process import GatewayThread, read_number, running_gateway
 from support.patience import PATIENCE
 from support.remembering_upstream import RememberingUpstream, config
 from support.replays import differing
+
+PLAIN = "the store of this gateway cannot be used at the moment; its operator finds the reason in its log"
+"""What clients are told: nothing of where the store is, and how it is reached."""
 
 
 @contextlib.contextmanager
@@ -38,7 +45,9 @@ def last_event(answer: httpx.Response) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rule", ["answer", "fail"])
-def test_a_store_that_is_down(upstream: RememberingUpstream, tmp_path: Path, rule: str) -> None:
+def test_a_store_that_is_down(
+    upstream: RememberingUpstream, tmp_path: Path, rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
     state = tmp_path / "athena-state"
     other = "fail" if rule == "answer" else "answer"
     with serving(upstream, tmp_path, store={"down": rule, "down_asked": other}) as (running, client):
@@ -58,11 +67,15 @@ def test_a_store_that_is_down(upstream: RememberingUpstream, tmp_path: Path, rul
             else:
                 assert (whole.status_code, whole.json()["error"]["code"]) == (503, "server_is_overloaded")
                 assert (streamed["type"], streamed["response"]["status"]) == ("response.failed", "failed")
+                assert whole.json()["error"]["message"] == streamed["response"]["error"]["message"] == PLAIN
         assert post(client, store=False).status_code == 200, "who wants nothing kept is not touched"
         assert post(client, previous_response_id=before).status_code == 503
         assert post(client, background=True).status_code == 503
-        for path in (f"/responses/{before}", "/conversations/conv_x"):
-            assert client.get(path).status_code == 503, path
+        for path in (f"/responses/{before}", "/conversations/conv_x", "/batches/batch_x"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["error"]["message"]) == (503, PLAIN), path
+        told = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
+        assert any(str(state) in line for line in told), "the operator learns why"
         assert read_number(running.port, "athena_store_failures_total") >= 6
         assert read_number(running.port, 'athena_unkept_responses_total{reason="store_down"}') == 2
         state.unlink()
@@ -88,3 +101,21 @@ def test_a_store_that_is_switched_off(upstream: RememberingUpstream, tmp_path: P
         missing = client.get("/responses/resp_x")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unsupported_endpoint")
         assert not (tmp_path / "athena-state" / "responses.sqlite3").exists()
+
+
+def test_a_postgresql_that_cannot_be_reached(upstream: RememberingUpstream, tmp_path: Path) -> None:
+    with serving(upstream, tmp_path, store="postgresql://athena@127.0.0.1:1/secret") as (_, client):
+        answer = client.get("/responses/resp_x/input_items")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, PLAIN)
+
+
+def test_the_command_says_why(tmp_path: Path) -> None:
+    """Also where the store breaks only after it was looked at."""
+    file = tmp_path / "athena.yml"
+    file.write_text(f"state_dir: {tmp_path / 'state'}\nupstreams: {{u: {{base_url: 'http://127.0.0.1:9/v1'}}}}\n")
+    (tmp_path / "state").mkdir()
+    with contextlib.closing(sqlite3.connect(tmp_path / "state" / FILE)) as store:
+        store.execute(f"PRAGMA user_version = {len(scripts('athena.shells.store'))}")  # it has no table
+    result = athena(tmp_path, "store", "check", "--config", str(file))
+    assert result.code == 1
+    assert f"athena: the store cannot be used (SQLite, {tmp_path / 'state' / FILE})" in result.err

@@ -29,7 +29,8 @@ def postgres() -> Iterator[PostgresServer]:
     server.close()
 
 
-async def _emptied(url: str) -> None:
+async def emptied(url: str) -> None:
+    """Delete everything that the database at this address holds."""
     import asyncpg  # type: ignore[import-untyped]
 
     connection = await asyncpg.connect(url)
@@ -45,5 +46,5 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     from athena.shells.store.postgres import PostgresDatabase
 
     server: PostgresServer = request.getfixturevalue("postgres")
-    asyncio.run(_emptied(server.url))
+    asyncio.run(emptied(server.url))
     return PostgresDatabase(server.url)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from athena.bulk import openai
 from athena.bulk.values import BatchResult, BatchState, File, RequestBatch, RequestState, Submitted
 from athena.shells.store import Database, Store
 from athena.shells.store.batches import BatchStore, Taken
+from athena.shells.store.database import Query, SqlRow, SqlSteps, Value
 from athena.shells.store.store import StoreLimits
+from athena.state.errors import StoreUnreadable
 
 LIMITS = StoreLimits(max_age_s=1000, max_bytes=1_000_000)
 
@@ -176,3 +180,106 @@ def test_lists_and_files_of_each_owner(database: Database) -> None:
         assert await batches.part("file-a", 0) is None
 
     run(database, work, key="a secret")
+
+
+def test_results_are_files_like_others(database: Database) -> None:
+    async def work(batches: BatchStore, clock: Clock) -> None:
+        upload = File(id="file-a", owner="ann", created=clock.now - 1, name="a", purpose="batch", size=1)
+        await batches.put_file(upload, b"x")
+        await batches.put(batch("batch_a"), requests(3))
+        await batches.put(batch("batch_running"), requests(1))
+        taken = await batches.take("one", 4, 10)
+        for each, state in zip(taken, (RequestState.SUCCEEDED, RequestState.SUCCEEDED, RequestState.ERRORED), strict=False):
+            await batches.finish("one", each, answered(each, state=state))
+
+        async def names(owner: str = "ann", after: str | None = None, purpose: str | None = None, limit: int = 9) -> list[str]:
+            return [file.id for file in await batches.files(owner, after=after, limit=limit, purpose=purpose)]
+
+        assert await names() == ["file-ao", "file-ae", "file-a"]
+        assert await names(limit=1, after="file-ao") == ["file-ae"]
+        assert await names(limit=1, after="file-ae") == ["file-a"]
+        assert await names(limit=1, purpose="batch") == ["file-a"]
+        assert await names(purpose="batch_output") == ["file-ao", "file-ae"]
+        assert await names("bob") == []
+        lines = [openai.result_line(each) for each in (await batches.results("batch_a", -1))[:2]]
+        for _ in range(2):  # counted, then remembered
+            output = await batches.file("ann", "file-ao")
+            assert output is not None
+            assert (output.size, output.purpose, output.batch) == (sum(map(len, lines)), "batch_output", "batch_a")
+        assert await batches.file("bob", "file-ao") is None
+        assert await batches.file("ann", "file-runningo") is None
+
+        other = BatchStore(Store(database, LIMITS, clock=clock, key="another"), clock)
+        assert await other.files("ann", after=None, limit=9) == []
+        with pytest.raises(StoreUnreadable):
+            await other.file("ann", "file-ao")
+
+        before = await batches.size()
+        assert not await batches.delete_file("bob", "file-ao")
+        assert not await batches.delete_file("ann", "file-runningo")
+        assert await batches.delete_file("ann", "file-ao")
+        assert not await batches.delete_file("ann", "file-ao")
+        assert await batches.file("ann", "file-ao") is None
+        assert await names() == ["file-ae", "file-a"]
+        results = await batches.results("batch_a", -1)
+        assert [bool(each.body) for each in results] == [False, False, True], "the content is gone"
+        assert await batches.size() < before
+        found = await batches.get("ann", "batch_a")
+        assert found is not None
+        assert found[1] == {RequestState.SUCCEEDED: 2, RequestState.ERRORED: 1}
+
+    run(database, work, key="a secret")
+
+
+def test_names_of_requests_are_encrypted(database: Database) -> None:
+    names = ["invoice of Ann", "größe", "\x01", "\x01AQID"]
+
+    async def work(batches: BatchStore, clock: Clock) -> None:
+        await batches.put(batch("batch_a"), [Submitted(name, b"{}") for name in names])
+        columns = await batches._store.read(lambda: _raw("SELECT custom_id FROM batch_requests"))
+        assert not any(name in str(column) for name in names[:2] for (column,) in columns)
+        taken = await batches.take("one", 10, 10)
+        assert [each.custom_id for each in taken] == names
+        for each in taken:
+            await batches.finish("one", each, answered(each))
+        assert [each.custom_id for each in await batches.results("batch_a", -1)] == names
+
+    run(database, work, key="a secret")
+
+
+def test_what_cannot_be_read_keeps_nothing_else_from_being_read(database: Database) -> None:
+    async def work(batches: BatchStore, clock: Clock) -> None:
+        other = BatchStore(Store(database, LIMITS, clock=clock, key="another"), clock)
+        for number in range(6):
+            store = batches if number % 3 == 0 else other
+            await store.put(batch(f"batch_{number}", created=5000.0 + number), requests(1))
+            file = File(id=f"file-{number}", owner="ann", created=clock.now + number, name="a", purpose="batch", size=1)
+            await store.put_file(file, b"x")
+
+        async def names(after: str | None = None, before: str | None = None) -> list[str]:
+            return [each.id for each, _ in await batches.page("ann", "openai_chat", after=after, before=before, limit=2)]
+
+        assert await names() == ["batch_3", "batch_0"]
+        assert await names(after="batch_3") == ["batch_0"]
+        assert await names(before="batch_0") == ["batch_3"]
+        assert [file.id for file in await batches.files("ann", after=None, limit=2)] == ["file-3", "file-0"]
+        assert [file.id for file in await batches.files("ann", after="file-4", limit=1)] == ["file-3"]
+        with pytest.raises(StoreUnreadable):
+            await batches.get("ann", "batch_1")
+        with pytest.raises(StoreUnreadable):
+            await batches.file("ann", "file-1")
+        assert [each.batch.id for each in await batches.take("one", 10, 10)] == ["batch_0", "batch_3"]
+        clock.now += 11
+        taken = await other.take("two", 10, 10)
+        assert {each.batch.id for each in taken} == {f"batch_{number}" for number in (1, 2, 4, 5)}, "it has the key for them"
+
+        await batches._store.write(lambda: _raw("UPDATE files SET body = $1 WHERE id = 'file-3'", (b"[damaged",)))
+        with pytest.raises(StoreUnreadable):
+            await batches.file("ann", "file-3")
+        assert [file.id for file in await batches.files("ann", after=None, limit=2)] == ["file-0"]
+
+    run(database, work, key="a secret")
+
+
+def _raw(sql: str, values: tuple[Value, ...] = ()) -> SqlSteps[list[SqlRow]]:
+    return (yield Query(sql, values))

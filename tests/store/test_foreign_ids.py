@@ -165,11 +165,16 @@ async def _refused(world: World, chance: random.Random, attacker: str, victim: s
             method, path = chance.choice(PATHS)
             endpoint = gateway_endpoint(method, path.format(name, other), "", {})
             assert isinstance(endpoint, Endpoint)
-            body = {"items": [{"role": "user", "content": "x"}]} if method == "POST" else {}
+            body = {"items": [{"role": "user", "content": "x"}], "metadata": {}} if method == "POST" else {}
             await world.api.answer(endpoint, method, "", body, attacker)
         else:
-            reference = chance.choice(("previous_response_id", "conversation", "item_reference"))
+            reference = chance.choice(("previous_response_id", "conversation", "item_reference", "items"))
             asked: dict[str, Any] = {"model": "m", "input": [{"type": "item_reference", "id": name}]}
+            if reference == "items":
+                making = gateway_endpoint("POST", "/v1/conversations", "", {})
+                assert isinstance(making, Endpoint)
+                await world.api.answer(making, "POST", "", {"items": asked["input"]}, attacker)
+                return False
             if reference != "item_reference":
                 asked = {"model": "m", "input": "x", reference: name}
             await world.state.load(world.state.plan(asked, attacker, decode))

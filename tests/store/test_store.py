@@ -114,6 +114,58 @@ def test_what_is_known_is_looked_up_all_the_same(database: Database) -> None:
     run(database, work)
 
 
+def test_a_chain_goes_back_to_its_last_compaction(database: Database) -> None:
+    """Also where everything was put a moment ago, and where what was before the compaction is gone."""
+
+    async def work(store: Store) -> None:
+        def known(name: str) -> str | None:
+            return "B" if name == "b" else None
+
+        later = [b'["in b"]', b'["out b"]', b'["in c"]', b'["out c"]']
+        beside = [("b", "B"), ("c", (b'["in c"]', b'["out c"]'))]
+        for name, parent in (("a", None), ("b", "a"), ("c", "b")):
+            await store.put_response(response(name, parent=parent, compacts=name == "b"))
+        assert await store.chain_beside("ann", "c", known) == beside
+        assert await store.chain("ann", "c") == later
+        assert await store.chain_beside("ann", "c", known) == beside
+        assert await store.response("ann", "b") == response("b", parent="a", compacts=True)
+        assert [name for name, _, _ in await store.turns("ann", "c") or []] == ["a", "b", "c"], "who looks sees everything"
+        await store.write(partial(_without, "a"))
+        assert await store.chain("ann", "c") == later
+        assert await store.chain_beside("ann", "c", known) == beside
+        # The same of one that is made in the background.
+        await store.put_response(response("d", parent="c", status="queued", background=True, output=b"[]"), lease=6000)
+        assert await store.finish_response(response("d", parent="c", background=True, compacts=True))
+        assert await store.chain("ann", "d") == [b'["in d"]', b'["out d"]']
+
+    run(database, work)
+
+
+def test_who_continues_a_response_hears_that_it_was_deleted(database: Database) -> None:
+    async def work(store: Store) -> None:
+        await store.put_response(response("a"))
+        await store.put_response(response("b"))
+        of_ann, of_bob, other = store.continued("ann", "a"), store.continued("bob", "a"), store.continued("ann", "b")
+        assert await store.delete_response("ann", "a")
+        assert (of_ann.is_gone, of_bob.is_gone, other.is_gone) == (True, False, False)
+
+    run(database, work)
+
+
+def test_items_from_one_on(database: Database) -> None:
+    async def work(store: Store) -> None:
+        items = [StoredItem(f"i{number}", b"%d" % number) for number in range(1203)]
+        await store.put_conversation(Conversation(id="conv", owner="ann", created=5000.0), items)
+        for first in (0, 3, 702, 703, 1202):
+            assert await store.items_since("conv", (b"%d" % first).__eq__, 10_000) == (items[first:], 1203)
+        assert await store.items_since("conv", lambda body: False, 10_000) == (items, 1203)
+        assert await store.items_since("conv", lambda body: body in (b"5", b"7"), 10_000) == (items[7:], 1203), (
+            "the last of them"
+        )
+
+    run(database, work)
+
+
 def _without(name: str) -> SqlSteps[None]:
     yield Query("DELETE FROM responses WHERE id = $1", (name,))
 
@@ -160,6 +212,9 @@ def test_conversations(database: Database) -> None:
         assert await store.conversation("bob", "c") is None
         assert not await store.add_items("bob", "c", item[2:3])
         assert await store.add_items("ann", "c", item[1:4]), "an item that is there already is not added again"
+        assert await store.add_new_items("ann", "c", item[1:4]), "the same once more changes nothing"
+        assert await store.add_new_items("ann", "c", [item[4], StoredItem("i3", b"{}")]) == "i3", "another one is there"
+        assert not await store.add_new_items("bob", "c", item[4:5])
         await store.put_response(response("r", conversation="c"), items=item[4:6])
         every = await store.items("c", after=None, limit=10, newest_first=False)
         assert [each.id for each in every] == ["i0", "i1", "i2", "i3", "i4", "i5"]
@@ -183,11 +238,20 @@ def test_conversations(database: Database) -> None:
         assert await store.lock_conversation("bob", "c", "r2", 60) is None
         await store.unlock_conversation("c", "r2")
         assert await store.lock_conversation("ann", "c", "r2", 60) is False, "only its holder opens a lock"
-        await store.unlock_conversation("c", "r1")
-        assert await store.lock_conversation("ann", "c", "r2", 60) is True
+        assert not await store.renew_lock("c", "r2", 60)
+        assert await store.renew_lock("c", "r1", -1)
+        assert await store.lock_conversation("ann", "c", "r2", 60) is True, "a lock that is not renewed ends by itself"
+        await store.put_response(response("r2", conversation="c"), items=item[6:7])
+        assert not await store.renew_lock("c", "r2", 60), "a lock ends with what is written"
+        assert await store.lock_conversation("ann", "c", "r3", 60) is True
+        assert await store.add_items("ann", "c", item[7:8], holder="r3")
+        assert await store.lock_conversation("ann", "c", "r4", 60) is True
+        await store.unlock_conversation("c", "r4")
+        assert await store.lock_conversation("ann", "c", "r5", 60) is True
         assert not await store.delete_conversation("bob", "c")
         assert await store.delete_conversation("ann", "c")
-        assert (await store.read(count)) == {"responses": 1, "conversations": 0, "items": 0, "events": 0}
+        left = {"responses": 2, "conversations": 0, "items": 0, "events": 0, "batches": 0, "files": 0}
+        assert (await store.read(count)) == left
 
     run(database, work)
 
@@ -393,8 +457,9 @@ def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
     path.chmod(0o600)
 
     async def work(store: Store) -> None:
-        with pytest.raises(StoreDown, match="newer version"):
+        with pytest.raises(StoreDown) as caught:
             await store.put_response(response("a"))
+        assert "newer version" in str(caught.value.__cause__)
 
     run(SqliteDatabase(path), work)
 
@@ -445,6 +510,88 @@ def test_a_put_that_takes_too_long_is_not_waited_for(postgres: object) -> None:
             await late.run([put_response(response("later"), 0.0)])
         late.end()
         assert await store.response("ann", "late") is None
+        await store.write(partial(_forgotten))
+
+    run(PostgresDatabase(postgres.url), work)
+
+
+def _stuck(*_: object) -> None:
+    """What asyncpg says of a connection on which the server's last words have come, and its end has not."""
+    import asyncpg
+
+    raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+
+def test_a_connection_in_its_last_moment_is_replaced(postgres: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    from athena.shells.store import postgres as postgres_module
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+    run_steps = postgres_module._run_steps
+    stuck: list[Any] = []
+
+    async def once(connection: Any, steps: SqlSteps[Any]) -> Any:
+        if not stuck:
+            stuck.append(connection._con)
+            _stuck()
+        return await run_steps(connection, steps)
+
+    async def always(connection: Any, steps: SqlSteps[Any]) -> Any:
+        _stuck()
+
+    async def work(store: Store) -> None:
+        await store.put_response(response("before"))
+        database: Any = store.database
+        alone = SimpleNamespace(
+            _protocol=SimpleNamespace(bind_execute=_stuck, bind_execute_many=_stuck), terminate=lambda: None
+        )
+        for names in (["alone"], ["one", "two", "three"]):
+            database._put_connection._connection.terminate()
+            database._put_connection._connection = alone
+            await asyncio.gather(*(store.put_response(response(name)) for name in names))
+            for name in names:
+                assert await store.response("ann", name) is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_module, "_run_steps", once)
+            assert await store.response("ann", "before") is not None
+            assert stuck[0].is_closed(), "it is not used again"
+            patched.setattr(postgres_module, "_run_steps", always)
+            with pytest.raises(StoreDown) as caught:
+                await store.begin_response("ann", "before", 6000)
+            assert "state 12" in str(caught.value.__cause__)
+        await store.write(partial(_forgotten))
+
+    run(postgres_module.PostgresDatabase(postgres.url), work)
+
+
+def test_a_put_that_is_abandoned_ends_its_connection(postgres: object) -> None:
+    """The server may still be at work on its statement, so no other put may use it."""
+    from athena.shells.store.postgres import PostgresDatabase
+    from support.postgres import PostgresServer
+
+    assert isinstance(postgres, PostgresServer)
+
+    async def work(store: Store) -> None:
+        import asyncpg
+
+        await store.put_response(response("before"))
+        database: Any = store.database
+        used = database._put_connection._connection
+        other = await asyncpg.connect(postgres.url)
+        async with other.transaction():
+            await other.execute("LOCK TABLE responses IN ACCESS EXCLUSIVE MODE")
+            database._came = -FOR_EVER  # no put came for long: the next one does not wait for others
+            putting = asyncio.create_task(store.put_response(response("abandoned")))
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'"
+            while not await other.fetchval(waiting, used.get_server_pid()):
+                await asyncio.sleep(0.01)
+            putting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await putting
+            assert used.is_closed()
+        await other.close()
+        await store.put_response(response("next"))
+        assert await store.response("ann", "next") is not None
         await store.write(partial(_forgotten))
 
     run(PostgresDatabase(postgres.url), work)

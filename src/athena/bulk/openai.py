@@ -78,6 +78,8 @@ def _line(line: bytes, number: int, endpoint: str, found: Mapping[str, Submitted
     name, body = value.get("custom_id"), value.get("body")
     if not isinstance(name, str) or not 0 < len(name) <= 512:
         return LineProblem("missing_required_parameter", "Missing required parameter: 'custom_id'.", number, "custom_id")
+    if "\0" in name:  # PostgreSQL has no such text
+        return LineProblem("invalid_value", "Invalid value for 'custom_id': it must not hold a NUL.", number, "custom_id")
     if name in found:
         return LineProblem(
             "duplicate_custom_id", "The custom_id for this request is a duplicate of another one.", number, "custom_id"

@@ -25,6 +25,11 @@ _ASK = (
     "only the summary, in plain text, and call no tool."
 )
 _TOLD = "The conversation up to here was replaced by this summary of it:\n\n"
+_COVERS = "\n"
+"""What the sealed text of a compaction by `context_management` begins with: the client appends it to the whole history, which
+it stands for. The summary itself begins with no white space."""
+_COMPACTIONS = ("compaction", "compaction_summary")
+_INSTRUCTIONS = ("system", "developer")
 _SPOKEN = ("function_call", "custom_tool_call")
 _RETAINED_CHARS = 80_000
 """Text of the user's own messages that is retained beside a summary, the newest first."""
@@ -58,47 +63,104 @@ def retained_messages(items: list[ResponseItem]) -> tuple[ResponseItem, ...]:
     return tuple(reversed(kept))
 
 
-def unfinished_tail(items: list[ResponseItem], added: int) -> list[ResponseItem]:
-    """What the model still needs beside a summary of everything: what the last request added, and the calls that it answers.
+def with_summary(items: list[ResponseItem], added: int, summary: list[ResponseItem]) -> list[ResponseItem]:
+    """What the model gets where a summary stands for the items: the request's instructions, the summary, what the request added
+    and nobody has answered yet, and the calls that it answers.
 
-    `added`: how many of the items are the request's own.
+    `added`: how many of the items are the request's own. They are the whole history where the client sends that.
     """
-    start = len(items) - added
-    wanted = {item.get("call_id") for item in items[start:] if str(item.get("type")).endswith("_output")}
-    while start > 0 and wanted:
-        calls = [index for index in range(start) if items[index].get("call_id") in wanted]
-        if not calls:
+    own = len(items) - added
+    last = max((index for index, item in enumerate(items) if not _is_answered(item)), default=0)
+    answered = max((index + 1 for index, item in enumerate(items[:last]) if _is_answered(item)), default=0)
+    start = _before_calls(items, max(own, answered))
+    return [*filter(_is_instruction, items[own:start]), *summary, *items[start:]]
+
+
+def _is_answered(item: ResponseItem) -> bool:
+    """Is the item the model's own, or a summary, so that nothing before it waits for an answer?"""
+    kind = str(item.get("type"))
+    return item.get("role") == "assistant" or kind == "reasoning" or kind.endswith("_call") or _is_summary(item)
+
+
+def _is_instruction(item: ResponseItem) -> bool:
+    return item.get("role") in _INSTRUCTIONS
+
+
+def _before_calls(items: list[ResponseItem], start: int) -> int:
+    """Where the items from `start` on have to begin so that each result has its call, and each call its reasoning."""
+    called: dict[str, int] = {}
+    for index, item in enumerate(items):
+        if isinstance(item.get("call_id"), str) and str(item.get("type")).endswith("_call"):
+            called.setdefault(item["call_id"], index)
+    wanted: set[str] = set()
+    for index in range(len(items) - 1, -1, -1):
+        if index < start and not wanted:
             break
-        start = calls[0]
-        wanted = {item.get("call_id") for item in items[start:] if str(item.get("type")).endswith("_output")}
-        wanted -= {item.get("call_id") for item in items[start:] if str(item.get("type")).endswith("_call")}
-    while start > 0 and items[start].get("type") in _SPOKEN and items[start - 1].get("type") in ("reasoning", *_SPOKEN):
+        start = min(start, index)
+        call_id, kind = items[index].get("call_id"), str(items[index].get("type"))
+        if isinstance(call_id, str) and kind.endswith("_output") and called.get(call_id, index) < index:
+            wanted.add(call_id)
+        elif isinstance(call_id, str) and kind.endswith("_call"):
+            wanted.discard(call_id)
+    while (
+        0 < start < len(items)
+        and items[start].get("type") in _SPOKEN
+        and items[start - 1].get("type") in ("reasoning", *_SPOKEN)
+    ):
         start -= 1
-    return items[start:]
+    return start
+
+
+def covering(text: str) -> str:
+    """A summary to be sealed for a compaction that stands for everything before it, also for the user's messages."""
+    return _COVERS + text
 
 
 def opened_items(items: list[ResponseItem], unseal: Open) -> list[ResponseItem]:
-    """The items with compactions of ours as messages that the model can read; those of others stay."""
-    return [_opened(item, unseal) for item in items]
+    """The items with compactions of ours as messages that the model can read; those of others stay.
+
+    What the last one of ours stands for is left out. Instructions stay, and calls whose results come later. A client that
+    asked for the compaction may have retained messages before it, which stay where there is nothing else before it.
+    """
+    opened: list[ResponseItem] = []
+    last, covers = 0, False
+    for position, item in enumerate(items):
+        text = _summary(item, unseal)
+        if text is not None:
+            last, covers = position, text.startswith(_COVERS)
+            item = {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": _TOLD + text.removeprefix(_COVERS)}],
+            }
+        opened.append(item)
+    if not covers and all(item.get("role") in ("user", *_INSTRUCTIONS) for item in items[:last]):
+        return opened
+    start = _before_calls(opened, last + 1)
+    called = opened[start:last] if start <= last else []
+    return [*filter(_is_instruction, opened[: min(start, last)]), *called, *opened[last:]]
 
 
-def _opened(item: ResponseItem, unseal: Open) -> ResponseItem:
+def _summary(item: ResponseItem, unseal: Open) -> str | None:
+    """The text of a compaction of ours; None for any other item."""
     sealed = item.get("encrypted_content")
-    if item.get("type") not in ("compaction", "compaction_summary") or not isinstance(sealed, str):
-        return item
-    text = unseal(sealed) if sealed.startswith(PREFIX) else None
-    if text is None:
-        return item
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": _TOLD + text}]}
+    if item.get("type") not in _COMPACTIONS or not isinstance(sealed, str) or not sealed.startswith(PREFIX):
+        return None
+    return unseal(sealed)
+
+
+def _is_summary(item: ResponseItem) -> bool:
+    """Is it a message that `opened_items` has made?"""
+    content = item.get("content")
+    if item.get("role") != "user" or not isinstance(content, list) or len(content) != 1 or not isinstance(content[0], dict):
+        return False
+    return str(content[0].get("text")).startswith(_TOLD)
 
 
 def holds_compaction(items: list[ResponseItem]) -> bool:
     """Is there a compaction of ours among them?"""
     sealed = [item for item in items if "encrypted_content" in item]
-    return any(
-        item.get("type") in ("compaction", "compaction_summary") and str(item["encrypted_content"]).startswith(PREFIX)
-        for item in sealed
-    )
+    return any(item.get("type") in _COMPACTIONS and str(item["encrypted_content"]).startswith(PREFIX) for item in sealed)
 
 
 class CompactionStage:

@@ -38,6 +38,13 @@ def item_not_found(name: str) -> ClientError:
     )
 
 
+def duplicate_item(name: str, path: str) -> InvalidRequest:
+    """Two items of a conversation would have one id."""
+    return InvalidRequest(
+        f"Duplicate item found with id {name[:200]}. Remove duplicate items from your input and try again.", path=path
+    )
+
+
 def conversation_locked() -> ClientError:
     return ClientError(
         "Another process is currently operating on this conversation. Please retry in a few seconds.",

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from athena.state.resolve import from_compaction, sent_item
+from athena.state.resolve import from_compaction, output_compacts, sent_item
 from athena.state.values import ResponseItem
 from athena.wire.fragments import Fragment, Fragments, KnownHistory
 from athena.wire.recall import Recall
@@ -114,7 +114,7 @@ class RememberedItems:
         recall.runs = made.runs
         recall.known += made.ends[count - 1] if count else 0
         instead = begun if begun is not None and 2 * count >= len(begun.names) else None
-        self._fragments.keep_history(self._owner, self._space, made, instead)
+        self._fragments.keep_history(self._owner, made, instead)
         return values
 
     def _extended(
@@ -136,13 +136,13 @@ class RememberedItems:
         seen = set(map(id, made.values))
         for name, part, (given, output) in added:
             made.names.append(name)
-            made.sizes.append(_size(part))
+            made.sizes.append(stored_size(part))
             for side, ends in ((given, made.splits), (output, made.ends)):
                 for each in side:
                     if not isinstance(each, Fragment) or (side is output and each.value.get("type") == "compaction"):
                         return None
                     if id(each.value) in seen:  # no two places of a request share an object
-                        each = Fragment(each.raw, copy.deepcopy(each.value), each.shape, each.size)
+                        each = Fragment(each.key, copy.deepcopy(each.value), each.shape, each.size)
                         made.size += each.size
                     seen.add(id(each.value))
                     made.parts.append(each)
@@ -165,7 +165,7 @@ class RememberedItems:
         assert isinstance(part, tuple)
         raws = [list(map(bytes, _items(side))) for side in part]
         given, output = [[self._read(raw) for raw in side] for side in raws]
-        keys = StoredKeys(_size(part), [(self._space, raw) for raw in raws[0]], [(self._space, raw) for raw in raws[1]])
+        keys = StoredKeys(stored_size(part), [(self._space, raw) for raw in raws[0]], [(self._space, raw) for raw in raws[1]])
         fragment = self._fragments.add((self._responses, name.encode()), keys, _NO_SHAPE)
         # Its keys hold the bytes of the items, also of those that are forgotten.
         self._fragments.grow(fragment, keys.size + _KEY * (len(given) + len(output)))
@@ -193,7 +193,20 @@ class RememberedItems:
         return value
 
 
-def _size(part: StoredPart) -> int:
+def needed_responses(parts: list[tuple[str, StoredPart]]) -> list[tuple[str, StoredPart]]:
+    """Of stored responses in order: what a continuation needs of them. The last compaction stands for everything before it."""
+    for place in range(len(parts) - 1, -1, -1):
+        name, part = parts[place]
+        if isinstance(part, tuple):
+            if output_compacts(part[1]):
+                return [(name, (b"[]", part[1])), *parts[place + 1 :]]
+        elif isinstance(part, KnownResponse) and any(each.value.get("type") == "compaction" for each in part.output):
+            return [(name, KnownResponse(sum(len(each.key[1]) for each in part.output), [], part.output)), *parts[place + 1 :]]
+    return parts
+
+
+def stored_size(part: StoredPart) -> int:
+    """Its bytes."""
     return len(part[0]) + len(part[1]) if isinstance(part, tuple) else part.size
 
 

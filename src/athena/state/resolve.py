@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from athena.errors import InvalidRequest
-from athena.state.asked import TRIGGER, AskedToKeep, is_reference
+from athena.state.asked import TRIGGER, AskedToKeep, is_reference, referred_items
 from athena.state.errors import item_not_found, unanswered_call, unknown_call
 from athena.state.ids import is_ours
 from athena.state.values import History, ResponseItem
@@ -44,6 +44,8 @@ def input_items(body: Mapping[str, Any]) -> list[ResponseItem]:
 def resolve(body: Mapping[str, Any], asked: AskedToKeep, history: History) -> Resolved:
     """Raises what OpenAI says of references to nothing, and of calls and results that do not meet."""
     added = tuple(input_items(body))
+    for name in referred_items({"instructions": body.get("instructions")}):
+        raise item_not_found(name)  # only those of the input are looked up
     if asked.references or asked.compacts:
         added = tuple([_referred(item, history) for item in added if item.get("type") != TRIGGER])
     if asked.previous is not None or asked.conversation is not None:
@@ -127,6 +129,22 @@ def _note_pair(item: ResponseItem, open_calls: dict[str, None], known: set[str])
             open_calls[call_id] = None
     elif kind in _RESULTS:
         open_calls.pop(call_id, None)
+
+
+def is_compaction(item: bytes) -> bool:
+    """Is that the JSON of a compaction?"""
+    return b'"compaction"' in item and msgspec.json.decode(item).get("type") == "compaction"
+
+
+def output_compacts(output: bytes) -> bool:
+    """Is there a compaction in the output of a stored response, a JSON array? It stands for everything before it."""
+    return b'"compaction"' in output and any(item.get("type") == "compaction" for item in msgspec.json.decode(output))
+
+
+def needed_parts(parts: list[bytes]) -> list[bytes]:
+    """Of the input and the output of each response in turn: what a continuation needs of them."""
+    last = next((place for place in range(len(parts) - 1, 0, -2) if output_compacts(parts[place])), None)
+    return parts if last is None else [b"[]", *parts[last:]]
 
 
 def joined_chain(parts: Iterable[bytes]) -> list[ResponseItem]:

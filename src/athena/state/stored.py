@@ -16,6 +16,7 @@ from athena.wire.surrogates import encode_json
 
 _STATUSED = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 _MOST_SHOWN = 100
+_LOST = "The gateway that made this response ended, or could not reach the store."
 INCLUDES = (
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -77,19 +78,22 @@ def stored_response(
     created: float,
     asked: AskedToKeep,
     added: Sequence[ResponseItem],
+    position: int | None,
 ) -> StoredResponse:
-    """What to keep of a finished response."""
+    """What to keep of a finished response; `position` is its place in its conversation."""
     return StoredResponse(
         id=final["id"],
         owner=owner,
         created=created,
         parent=asked.previous,
         conversation=asked.conversation,
+        position=position,
         status=final["status"],
         background=asked.background,
         body=written.rest,
         input=encode_json(added),
         output=written.output,
+        compacts=any(item.get("type") == "compaction" for item in final["output"]),
     )
 
 
@@ -112,8 +116,16 @@ def response_object(stored: StoredResponse) -> dict[str, Any]:
     if stored.status != body.get("status"):
         body["status"] = stored.status
         if stored.status == "failed" and not body.get("error"):
-            body["error"] = {"code": "server_error", "message": "The gateway ended while it made this response."}
+            body["error"] = {"code": "server_error", "message": _LOST}
     return {**body, "output": msgspec.json.decode(stored.output)}
+
+
+def last_event(response: StoredResponse, number: int) -> bytes:
+    """The last event of the stream of a response that is over, as JSON. The API has no event for a response that was cancelled,
+    so that ends as a failed one does, and its status says what it is."""
+    kind = "response.failed" if response.status in ("failed", "cancelled") else f"response.{response.status}"
+    whole = msgspec.Raw(ResponseJson(response.body, response.output).whole())
+    return encode_json({"type": kind, "sequence_number": number, "response": whole})
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The response that it continues."""
     conversation: str | None = None
+    position: int | None = None
+    """Where it belongs to a conversation: the position there behind the last item that it follows."""
     status: Status = "completed"
     background: bool = False
     body: bytes = b"{}"
@@ -32,6 +34,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The items that its own request added, as they came, as a JSON array."""
     output: bytes = b"[]"
     """The items of the answer, as a JSON array."""
+    compacts: bool = False
+    """Does the output hold a compaction, which stands for everything before it?"""
     upstream: str = ""
     """Where an upstream keeps this response itself: that upstream's name. Then there is nothing else to keep."""
 

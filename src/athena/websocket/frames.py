@@ -99,7 +99,9 @@ def _create(fields: MessageFields, size: int) -> Create:
                 code="unsupported_value",
                 path="background",
             )
-        generates = _value(fields, "generate") is not False and not _prewarms(fields)
+        if (asked := _value(fields, "generate")) is not None and not isinstance(asked, bool):
+            raise LaneProblem("generate must be true or false", code="invalid_type", path="generate")
+        generates = asked is not False and not _prewarms(fields)
         return Create(
             lane=lane,
             fields={name: value for name, value in fields.items() if name not in _WITHOUT},

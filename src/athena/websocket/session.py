@@ -268,7 +268,9 @@ class SocketSession:
             actions += self._give_back(turn.carried, lane, "successor_creation_failed", "the conversation is too large")
             return [*actions, Say(wrapped_error(_TOO_LARGE, 413, lane.name))]
         if create.previous is None:
-            turn.response_history = own
+            # What was said before in a conversation is known to the store alone.
+            is_whole = bytes(create.fields.get("conversation", b"null")) == b"null"
+            turn.response_history = own if is_whole else None
         elif kept is not None:
             turn.response_history = kept.history + own
         turn.state = TurnState.RUNNING

@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,7 +22,7 @@ from athena.profiles import ModelPattern, default_profiles, read_profile
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
 from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
 from athena.shells.config.format_sources import declared_source
-from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, SharedTarget, Tls, Upstream
+from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, SharedTarget, StoreSettings, Tls, Upstream
 from athena.shells.config.places import KeyPath, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
@@ -55,6 +56,7 @@ def complete(config: Config, environment: Mapping[str, str], home: Path, report:
     _check_web_access(config, report)
     _check_formats(config, report)
     _check_adapter(config, report)
+    _check_store(config.store, report)
     envelope = config.envelope_key
     if config.envelope_key_file:
         envelope = reader.read_file(config.envelope_key_file, ("envelope_key_file",)) or envelope
@@ -361,6 +363,27 @@ def _check_tokens(name: str, tokens: dict[str, str], path: KeyPath, report: Repo
         with_tokens(tokens)
     except ConfigError as error:
         report.error(path, error.message)
+
+
+def _check_store(store: bool | StoreSettings, report: Report) -> None:
+    if isinstance(store, bool):
+        return
+    if store.encryption_key is not None and not store.encryption_key:
+        report.error(("store", "encryption_key"), "must not be empty", "leave it out to keep everything unencrypted")
+    if store.url is not None and not _names_postgres(store.url.reveal()):
+        report.error(
+            ("store", "url"),
+            "must be postgresql://user:password@host/database",
+            "leave it out for an SQLite file in state_dir",
+        )
+
+
+def _names_postgres(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("postgresql", "postgres") and bool(parts.netloc or parts.path.strip("/") or parts.query)
 
 
 def _check_keys(config: Config, report: Report) -> None:

@@ -69,10 +69,10 @@ class Gateway:
         self._checks: HealthChecks | None = None
         answers = self._answers = OpenAnswers(resources)
         reader = RequestReader(resources.fragments, resources.metrics)
-        jobs = self.jobs = BackgroundJobs(answers)
+        shortening = Shortening(answers, resources.tokens, resources.lists)
+        jobs = self.jobs = BackgroundJobs(answers, shortening)
         self._batches = BatchWork(resources, self._serve_batched)
         self._route_exchange = RouteExchange(self._shared_routes)
-        shortening = Shortening(answers, resources.tokens, resources.lists)
         models = ModelEndpoints(resources, reader, answers)
         answering = AnswerEndpoint(resources, reader, answers, shortening, jobs)
         operator = OperatorApi(resources, lambda: answers.is_draining, lambda: self.inspector)

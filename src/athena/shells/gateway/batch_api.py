@@ -191,31 +191,14 @@ class BatchApi:
 
     async def _file(self, owner: str, name: str) -> File:
         file = await self._batches.file(owner, name)
-        if file is not None:
-            return file
-        made = openai.batch_of_file(name)
-        found = await self._batches.get(owner, made[0]) if made is not None else None
-        if made is None or found is None or found[0].state is not BatchState.ENDED:
+        if file is None:
             raise openai.file_not_found(name)
-        batch, failed = found[0], made[1]
-        lines = [openai.result_line(each) async for each in self._chosen(batch.id, failed=failed)]
-        return File(
-            id=name,
-            owner=owner,
-            created=batch.ended or batch.created,
-            name=f"{batch.id}_{'error' if failed else 'output'}.jsonl",
-            purpose="batch_output",
-            size=sum(map(len, lines)),
-            batch=batch.id,
-            failed=failed,
-        )
+        return file
 
     async def _list_files(self, owner: str, asked: Mapping[str, str]) -> dict[str, Any]:
         limit = _limit(asked, 100, 1000)
-        found = await self._batches.files(owner, after=asked.get("after"), limit=limit + 1)
-        purpose = asked.get("purpose")
-        shown = [openai.file_object(file) for file in found[:limit] if purpose is None or file.purpose == purpose]
-        return openai.list_object(shown, has_more=len(found) > limit)
+        found = await self._batches.files(owner, after=asked.get("after"), limit=limit + 1, purpose=asked.get("purpose"))
+        return openai.list_object([openai.file_object(file) for file in found[:limit]], has_more=len(found) > limit)
 
     async def _content(self, owner: str, name: str) -> Lines:
         file = await self._file(owner, name)

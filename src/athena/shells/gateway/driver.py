@@ -27,7 +27,7 @@ from athena.serving.call_checks import CallChecks
 from athena.serving.retries import with_relative_wait
 from athena.serving.serving import Serving, ServingState
 from athena.shells.gateway.client import Client, Headers
-from athena.shells.gateway.lanes import Lanes
+from athena.shells.gateway.lanes import Lanes, leave
 from athena.shells.gateway.plain_relay import PlainRelay
 from athena.shells.upstream import UpstreamClient, UpstreamResponse
 from athena.wire.response_json import ResponseJson
@@ -207,10 +207,10 @@ class Driver:
 
     async def _send(self, request: Send) -> None:
         serving, target = self._serving, request.target
-        place = self._lanes.enter_now(target.upstream)
-        if place is None:
+        lane = self._lanes.enter_now(target.upstream)
+        if lane is None:
             try:
-                place = await self._lanes.enter(target.upstream, serving.record.key)
+                lane = await self._lanes.enter(target.upstream, serving.record.key)
             except UpstreamError as refusal:
                 self._show(serving.failed(refusal, self._loop.time()))
                 return
@@ -226,9 +226,13 @@ class Driver:
             del request
             self._response = response
             serving.head(response.status, with_relative_wait(response.headers, time.time()), self._loop.time())
-            await self._answer(response)
+            body = None if serving.request.stream else response.take_whole(_LARGE_TEXT)
+            if body is not None:
+                self._take_whole(body)
+            else:
+                await self._answer(response)
         finally:
-            place.give_back()
+            leave(lane)
             if self._response is not None:
                 self._response.leave() if serving.keeps_connection else self._response.close()
                 self._response = None
@@ -254,6 +258,16 @@ class Driver:
             self._read = None
         if self._fault is not None:
             self._raise_fault()
+
+    def _take_whole(self, body: bytes) -> None:
+        """What `_on_data` and `_on_end` do, for an answer that is short, not streamed, and has come to its end."""
+        self._chunks += 1
+        serving, worked_from, now = self._serving, time.perf_counter(), self._loop.time()
+        step = serving.data(body, now)
+        self._own_time += time.perf_counter() - worked_from
+        self._show(step)
+        if serving.state is ServingState.READING:
+            self._show(serving.end(None, now))
 
     def _raise_fault(self) -> None:
         fault, self._fault = self._fault, None

@@ -12,11 +12,19 @@ import re
 import zlib
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from athena.errors import ClientError, InvalidRequest, LimitExceeded
 from athena.serving.holding import RequestMemory
-from athena.serving.weight import Weight, has_wide_text, is_narrow, weigh, with_measured_text, with_narrow_text
+from athena.serving.weight import (
+    Weight,
+    has_wide_strings,
+    has_wide_text,
+    is_narrow,
+    weigh,
+    with_measured_text,
+    with_narrow_text,
+)
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.client import Client
 from athena.wire.fields import decode_json_object
@@ -33,6 +41,8 @@ _FEW_MARKS = 4096
 _BYTES_PER_MARK = 16
 """Brackets and commas up to which it does not matter how many of them stand in strings: that many, or one for so many bytes.
 How many values there are is known once they are decoded; until then more room is held than is needed."""
+_BYTES_PER_STRING = 256
+"""Bytes that are searched in the time that a look at a string takes."""
 _STEP = 64 * 1024
 _VALUES_PER_KEY = 4
 """Lists may hold values that have no key: how many for each key that is allowed."""
@@ -83,33 +93,30 @@ def is_heavy(body: bytes) -> bool:
     """
     if len(body) > LARGE_BODY:
         return True
-    if _has_many_objects(body) or _has_many_references(body):
+    if _has_many(b"{", body) or _has_many_references(body):
         return True
     return b"\\u00" in body and _ESCAPED_REFERENCE.search(body) is not None
 
 
-def _has_many_objects(body: bytes) -> bool:
-    """Goes from bracket to bracket, of which few texts have many."""
+def _has_many(mark: bytes, body: bytes) -> bool:
+    """Counts brackets by what is left without them: that goes from bracket to bracket, where `count` looks at every byte."""
     if len(body) < 2 * _MANY_OBJECTS:
         return False
-    at = -1
-    for _ in range(_MANY_OBJECTS + 1):
-        at = body.find(b"{", at + 1)
-        if at < 0:
-            return False
-    return True
+    return len(body) - len(body.replace(mark, b"", _MANY_OBJECTS + 1)) > _MANY_OBJECTS
 
 
 def _has_many_references(body: bytes) -> bool:
     """Looks at dollar signs, of which there are few and which are found fast."""
-    found, at = 0, body.find(b"$")
+    find, is_reference = body.find, body.startswith
+    found, at = 0, -1
     for _ in range(_DOLLARS):
+        at = find(b"$", at + 1)
         if at < 0:
             return False
-        found += body.startswith(_REFERENCE, at - 1)
-        if found > _MANY_REFERENCES:
-            return True
-        at = body.find(b"$", at + 1)
+        if is_reference(_REFERENCE, at - 1):
+            found += 1
+            if found > _MANY_REFERENCES:
+                return True
     return body.count(_REFERENCE) > _MANY_REFERENCES
 
 
@@ -152,31 +159,40 @@ async def read_request(
             weight = weigh(len(body), narrow=body.isascii(), values=len(marks) - colons)
             memory.weighed(weight)
             return decode(decode_json_object(body)), weight, False
-    opened: Opened | None
-    if fragments is None or not fragments.limit or len(body) < _WORTH_CUTTING:
-        opened = None
-    elif len(body) > _FEW_BYTES:
-        opened = await asyncio.to_thread(_opened, body, fragments, space())
-    else:
-        opened = _opened(body, fragments, space())
+    opened: Opened | None = None
+    rough: int | None = None
+    if fragments is not None and fragments.limit and len(body) >= _WORTH_CUTTING:
+        if len(body) > _FEW_BYTES:
+            opened, rough = await asyncio.to_thread(_opened, body, fragments, space())
+        else:
+            opened = open_body(body, fragments, space())
     # Only what is new has to be read: an agent's request of any size is mostly known.
     new = body if opened is None or not opened.known else b"".join(opened.unknown())
-    large = len(body) > _FEW_BYTES or is_heavy(new) or (opened is not None and opened.known_objects > _MANY_OBJECTS)
-    if not large:
-        worst = _at_worst(body, new, opened)
-        if memory.has_room(worst):
-            # Nobody else asks for memory until it is decoded; then it is known how much it takes.
-            done = _decoded(body, limits, decode, worst, None, False, opened)
-            memory.weighed(done[1])
-            return (*done, False)
-        weight, values = _measured(body, new, limits.request_keys, opened)
+    many_known = opened is not None and opened.known_objects > _MANY_OBJECTS
+    large = len(body) > _FEW_BYTES or is_heavy(new) or many_known
+    # Decoding lets nobody else work, in a thread or not: where it is not long, only what follows is done in one.
+    at_once = not large or not (len(body) > _FEW_BYTES or many_known or _has_many(b"{", new) or _has_many(b"[", new))
+    narrow = at_once and is_narrow(body)
+    if at_once and memory.has_room(_at_worst(body, new, opened, narrow)):
+        # Nobody else asks for memory until it is decoded; then it is known how much it takes.
+        read = _read(body, limits, opened)
+        weight = weigh(len(body), narrow=narrow, values=read.values)
+        if not large:
+            decoded = decode(read.value, read.recall)
+            memory.weighed(weight)
+            return decoded, weight, False
         memory.weighed(weight)
-        return (*_decoded(body, limits, decode, weight, values, False, opened), False)
-    measured = partial(_measured, body, new, limits.request_keys, opened)
-    weight, values = await asyncio.to_thread(measured)
-    memory.weighed(weight)
-    work = partial(_decoded, body, limits, decode, weight, values, large, opened)
-    del body, new, measured, opened
+        work = partial(_meant, body, decode, weight, narrow, read)
+        del read
+    else:
+        measured = partial(_measured, body, new, limits.request_keys, opened, rough)
+        weight, values, narrow = await asyncio.to_thread(measured) if len(body) > _FEW_BYTES else measured()
+        memory.weighed(weight)
+        work = partial(_decoded, body, limits, decode, weight, values, large, opened, narrow)
+        if not large:
+            return (*work(), False)
+        del measured
+    del body, new, opened
     done = await asyncio.to_thread(work)
     client.take_body()  # it may have left meanwhile
     return (*done, True)
@@ -187,39 +203,41 @@ def as_it_is(value: dict[str, Any], recall: Recall | None = None, /) -> dict[str
     return value
 
 
-def _opened(body: bytes, fragments: Fragments, space: Hashable) -> Opened | None:
-    """The body in parts. One that may hold more parts than can be counted before they are cut is read as a whole."""
-    if len(body) > _FEW_BYTES and _rough_values(body) > len(body) // _BYTES_PER_MARK:
-        return None
-    return open_body(body, fragments, space)
+def _opened(body: bytes, fragments: Fragments, space: Hashable) -> tuple[Opened | None, int]:
+    """The body in parts, and how many values it has at the most. One that may hold more parts than can be counted before they
+    are cut is read as a whole."""
+    rough = _rough_values(body)
+    return open_body(body, fragments, space) if rough <= len(body) // _BYTES_PER_MARK else None, rough
 
 
-def _at_worst(body: bytes, new: bytes, opened: Opened | None) -> Weight:
+def _at_worst(body: bytes, new: bytes, opened: Opened | None, narrow: bool) -> Weight:
     """What the body can weigh at the most: no value takes less than two bytes."""
     values = (0 if opened is None else opened.known_values + _AROUND) + len(new) // 2 + 1
-    return weigh(len(body), narrow=is_narrow(body), values=values)
+    return weigh(len(body), narrow=narrow, values=values)
 
 
-def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None) -> tuple[Weight, int]:
-    """What the body weighs. Values in the parts that are known need not be counted again."""
-    if opened is None:
-        return measure(body, keys)
-    values = opened.known_values + _bound_of_values(new, len(new) or 1) + _AROUND
-    if len(body) > _FEW_BYTES and values > _VALUES_PER_KEY * keys:
-        return measure(body, keys)
-    return weigh(len(body), narrow=is_narrow(body), values=values), values
+def _measured(body: bytes, new: bytes, keys: int, opened: Opened | None, rough: int | None) -> tuple[Weight, int, bool]:
+    """What the body weighs, how many values it has at the most, and whether its text is narrow. Values in the parts that are
+    known need not be counted again; `rough` is how many there are at the most, where that is known."""
+    values: int | None = None
+    if opened is not None:
+        values = opened.known_values + _bound_of_values(new, len(new) or 1, rough if new is body else None) + _AROUND
+    if values is None or (len(body) > _FEW_BYTES and values > _VALUES_PER_KEY * keys):
+        values = _bound_of_values(body, keys, rough)
+    narrow = is_narrow(body)
+    return weigh(len(body), narrow=narrow, values=values), values, narrow
 
 
 def measure(body: bytes, keys: int) -> tuple[Weight, int]:
     """What the body weighs, and how many values it has at the most. Raises InvalidRequest where they are too many."""
-    values = _bound_of_values(body, keys)
-    return weigh(len(body), narrow=is_narrow(body), values=values), values
+    return _measured(body, body, keys, None, None)[:2]
 
 
-def _bound_of_values(body: bytes, keys: int) -> int:
-    """How many values there can be: exactly, or where it hardly matters with the marks that stand in strings."""
+def _bound_of_values(body: bytes, keys: int, rough: int | None = None) -> int:
+    """How many values there can be: exactly, or where it hardly matters with the marks that stand in strings, which are `rough`
+    where they are counted already."""
     most = _VALUES_PER_KEY * keys if len(body) > _FEW_BYTES else len(body)
-    found = _rough_values(body)
+    found = _rough_values(body) if rough is None else rough
     if found <= _FEW_MARKS or found <= min(most, len(body) // _BYTES_PER_MARK):
         return found
     return _count_values(body, most)
@@ -234,33 +252,52 @@ def _rough_values(body: bytes) -> int:
     return found
 
 
+class _Read(NamedTuple):
+    """A body's value, what is remembered of its parts, and how many values it holds at the most."""
+
+    value: dict[str, Any]
+    recall: Recall | None
+    values: int
+
+
+def _read(body: bytes, limits: LimitSettings, opened: Opened | None) -> _Read:
+    """The body as its value. Raises InvalidRequest where it is none, or is nested too deep or has too many keys."""
+    known = opened.read() if opened is not None else None
+    if known is not None and known[2].keys <= limits.request_keys and known[2].depth <= limits.request_depth:
+        return _Read(known[0], known[1], known[2].values)
+    value, values = _shaped(body, limits.request_depth, limits.request_keys)
+    return _Read(value, None, values)
+
+
 def _decoded(
     body: bytes,
     limits: LimitSettings,
     decode: Decode[Decoded],
     weight: Weight,
-    values: int | None,
+    values: int,
     large: bool,
     opened: Opened | None,
+    narrow: bool,
 ) -> tuple[Decoded, Weight]:
-    """`values` are those that the weight was made of, where they are better known than by the body's length."""
-    narrow = is_narrow(body)
-    known = opened.read() if opened is not None else None
-    recall: Recall | None = None
-    if known is not None and known[2].keys <= limits.request_keys and known[2].depth <= limits.request_depth:
-        value, recall, shape = known
-        counted = shape.values
+    """What the body means, and what it weighs: `weight`, which is made of so many `values`, or less."""
+    read = _read(body, limits, opened)
+    if read.values < values:
+        weight = weigh(len(body), narrow=narrow, values=read.values)
     else:
-        value, counted = _shaped(body, limits.request_depth, limits.request_keys)
-    if values is None or counted < values:
-        values = counted
-        weight = weigh(len(body), narrow=narrow, values=values)
-    if large and not narrow:
-        if has_wide_text(body):
-            weight = with_measured_text(weight, value, len(body), values)
+        read = read._replace(values=values)
+    return _meant(body, decode, weight, narrow, read) if large else (decode(read.value, read.recall), weight)
+
+
+def _meant(body: bytes, decode: Decode[Decoded], weight: Weight, narrow: bool, read: _Read) -> tuple[Decoded, Weight]:
+    """What a large body means, and what it weighs when its text is looked at."""
+    if not narrow:
+        # Few strings are looked at sooner than all bytes.
+        few = read.values <= len(body) // _BYTES_PER_STRING
+        if (not few or has_wide_strings(read.value)) and has_wide_text(body):
+            weight = with_measured_text(weight, read.value, len(body), read.values)
         else:
-            weight = with_narrow_text(weight, len(body), values)
-    return decode(value, recall), weight
+            weight = with_narrow_text(weight, len(body), read.values)
+    return decode(read.value, read.recall), weight
 
 
 # -- the body ----------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import hmac
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,7 +22,7 @@ from athena.errors import AthenaError
 from athena.formats import ALIASES, format_names
 from athena.recording import file
 from athena.recording.cases import case_of
-from athena.recording.filters import MOST_ROWS, Filter, health_of, sessions_of
+from athena.recording.filters import MOST_ROWS, Filter, Position, health_of, sessions_of
 from athena.recording.lines import Recording
 from athena.recording.redact import redacted
 from athena.recording.replay import Changes
@@ -43,7 +43,7 @@ _MOST_WAITING = 2000
 """Messages that a slow page may have waiting; then it is told to ask again."""
 _HEALTH_S = 3600.0
 _FEW_BYTES = 4096
-_WORDS = ("q", "id", "session", "agent", "response", "program", "model", "upstream", "outcome", "verdict", "kind")
+_WORDS = ("q", "id", "name", "session", "agent", "response", "program", "model", "upstream", "outcome", "verdict", "kind")
 
 
 class _Refused(Exception):
@@ -63,10 +63,12 @@ class InspectApi:
         up: Callable[[], dict[str, bool]],
         lessons: Callable[[], list[Lesson]],
         routes: Callable[[], list[RouteReport]],
+        models: Callable[[], Awaitable[list[str]]],
         store: Callable[[], Store | None] = lambda: None,
     ) -> None:
         """`is_key` knows the gateway's keys; `up` says which upstreams are up, `lessons` what was learnt from refusals,
-        `routes` what the answers of each model were worth lately; `store` keeps responses, if anything does."""
+        `routes` what the answers of each model were worth lately, `models` which can be asked for; `store` keeps responses, if
+        anything does."""
         self.recorder = recorder
         self.token = token
         """Opens the inspector; `athena serve` prints it."""
@@ -74,6 +76,7 @@ class InspectApi:
         self._up = up
         self._lessons = lessons
         self._routes = routes
+        self._models = models
         self._store = store
         self._closing = asyncio.Event()
 
@@ -91,7 +94,7 @@ class InspectApi:
             _reply(client, refused.status, msgspec.json.encode({"error": error}))
         except AthenaError as error:
             body = {"error": {"code": error.code, "message": error.message}}
-            _reply(client, 422, msgspec.json.encode(body))
+            _reply(client, 503 if error.code == "recordings" else 422, msgspec.json.encode(body))
 
     def _admit(self, headers: Mapping[str, str], query: str) -> None:
         if not self.may_enter(headers, query):
@@ -131,7 +134,7 @@ class InspectApi:
                     raise _Refused(404, "no_such_exchange", f"no exchange {name}")
                 _reply(client, 204, b"")
             case "GET" | "HEAD", ["sessions"]:
-                rows, _ = await self.recorder.rows(_filter(values), MOST_ROWS * 20)
+                rows = await self.recorder.rows(_filter(values), MOST_ROWS * 20)
                 _send(client, {"sessions": sessions_of([*self.recorder.live_rows(), *rows])})
             case "GET" | "HEAD", ["conversations", *name] if len(name) < 2:
                 if not self._is_operator(_shown(client.headers, client.query)):
@@ -141,6 +144,8 @@ class InspectApi:
                         "conversations belong to the keys that made them: only the inspector's token opens all",
                     )
                 _send(client, await self._talks(*name))
+            case "GET" | "HEAD", ["models"]:
+                _send(client, {"models": await self._models()})
             case "GET" | "HEAD", ["health"]:
                 await self._health(client, values)
             case "GET", ["live"]:
@@ -153,13 +158,13 @@ class InspectApi:
     async def _list(self, client: Client, values: Mapping[str, str]) -> None:
         wanted = _filter(values)
         limit = max(1, min(int(_number(values, "limit") or 100), MOST_ROWS))
-        cursor = _number(values, "cursor") if "cursor" in values else None
-        rows, following = await self.recorder.rows(wanted, limit, cursor)
-        live = [row for row in self.recorder.live_rows() if wanted.holds(row)] if cursor is None else []
+        after = _position(values)
+        rows, following = await self.recorder.page(wanted, limit, after)
         body = {
-            "rows": [*live, *rows],
-            "total": await self.recorder.kept(),
-            "next": following,
+            "rows": rows,
+            # Once for all pages: to count what a filter means may take a look at every exchange.
+            "total": await self.recorder.count(wanted) if after is None else None,
+            "next": following.cursor if following is not None else None,
             "dropped": self.recorder.dropped,
             "mode": self.recorder.mode,
         }
@@ -176,10 +181,9 @@ class InspectApi:
     async def _view(self, name: str) -> Any:
         live = await self.recorder.load_live(name)
         if live is not None:
-            return await asyncio.to_thread(live_view, live)
+            return await asyncio.to_thread(live_view, live, asyncio.get_running_loop().time())
         recording = await self._load(name)
-        rows, _ = await self.recorder.rows(Filter(id=name), MOST_ROWS)
-        row = next((row for row in rows if row.id == name), None)
+        row = next(iter(await self.recorder.rows(Filter(name=name), 1)), None)
         before = await self.recorder.before(row) if row is not None else None
         view = await asyncio.to_thread(view_of, recording, before)
         return msgspec.structs.replace(view, row=row) if row is not None else view
@@ -194,7 +198,7 @@ class InspectApi:
         store = self._store()
         if not name:
             return {"talks": await list_talks(store) if store is not None else [], "keeps": store is not None}
-        rows, _ = await self.recorder.rows(Filter(), MOST_ROWS * 20)
+        rows = await self.recorder.rows(Filter(), MOST_ROWS * 20)
         exchanges = {row.response: row.id for row in rows if row.response}
         found = await told_talk(store, name, exchanges) if store is not None else None
         if found is None:
@@ -203,8 +207,11 @@ class InspectApi:
 
     async def _health(self, client: Client, values: Mapping[str, str]) -> None:
         now = time.time()
-        since = _number(values, "since") or now - _HEALTH_S
-        rows, _ = await self.recorder.rows(Filter(since=since), MOST_ROWS * 20)
+        asked = _number(values, "since")
+        earliest = asked or now - _HEALTH_S
+        rows = await self.recorder.rows(Filter(since=earliest), MOST_ROWS * 20)
+        # Before the recorder began there is only what an earlier one left on disk.
+        since = asked or max(earliest, min([self.recorder.began, *(row.at for row in rows)]))
         up = self._up()
         body = {
             "upstreams": health_of(rows, up, now, since),
@@ -329,6 +336,17 @@ def _number(values: Mapping[str, str], name: str) -> float:
     return number
 
 
+def _position(values: Mapping[str, str]) -> Position | None:
+    """The position after which the wanted page begins."""
+    cursor = values.get("cursor")
+    if not cursor:
+        return None
+    try:
+        return Position.of(cursor)
+    except ValueError:
+        raise _Refused(400, "invalid_request", "cursor must be the `next` of an earlier answer") from None
+
+
 def _filter(values: Mapping[str, str]) -> Filter:
     return Filter(
         **{name: values[name] for name in _WORDS if name in values},
@@ -371,7 +389,7 @@ def _changes(body: bytes) -> Changes:
         changes = _read_changes({**msgspec.structs.asdict(wanted), "chunks": chunks})
     except msgspec.MsgspecError as error:
         raise _Refused(400, "invalid_request", str(error)) from None
-    known = ("off", "auto", *ALIASES, *format_names())
+    known = ("off", "auto", "standard", *ALIASES, *format_names())
     if changes.format and changes.format not in known:
         raise _Refused(400, "invalid_request", f"format: {changes.format!r} is unknown")
     return changes

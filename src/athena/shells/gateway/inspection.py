@@ -61,6 +61,7 @@ class Inspection:
                 self._up,
                 lambda: self._present().learnt.lessons(),
                 lambda: self._resources.routes.report(),
+                self._models,
                 self._store,
             )
         return self._api
@@ -71,6 +72,9 @@ class Inspection:
 
     def _up(self) -> dict[str, bool]:
         return {name: self._resources.health.is_up(name) for name in self._present().config.upstreams}
+
+    async def _models(self) -> list[str]:
+        return [model.id for model in (await self._resources.lists.listing(None)).models]
 
     def _store(self) -> Store | None:
         kept = self._present().responses

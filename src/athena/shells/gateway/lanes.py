@@ -18,24 +18,8 @@ def share(number: int, processes: int) -> int:
     return max(1, number // processes)
 
 
-class Place:
-    """A request's place at an upstream, until it is given back."""
-
-    __slots__ = ("_lane",)
-
-    def __init__(self, lane: Lane[_Waiting]) -> None:
-        self._lane: Lane[_Waiting] | None = lane
-
-    def give_back(self) -> None:
-        """The request is done there: the next waiting request gets the place."""
-        if self._lane is not None:
-            lane, self._lane = self._lane, None
-            lane.leave()
-            if lane.waiting:
-                _admit(lane)
-
-
-def _leave(lane: Lane[_Waiting]) -> None:
+def leave(lane: Lane[_Waiting]) -> None:
+    """A request gives back its place: the next waiting request gets it."""
     lane.leave()
     if lane.waiting:
         _admit(lane)
@@ -72,22 +56,22 @@ class Lanes:
         known = self._lanes.get(upstream)
         return known if known is not None else self._lanes.setdefault(upstream, Lane(1024, 0))
 
-    def enter_now(self, upstream: str) -> Place | None:
-        """A place at the upstream, where one is free; None: `enter` waits for one."""
+    def enter_now(self, upstream: str) -> Lane[_Waiting] | None:
+        """The lane of the upstream, with a place in it that `leave` gives back; None: none is free. `enter` waits for one."""
         lane = self._lanes.get(upstream)
         if lane is None:
             lane = self.of(upstream)
-        return Place(lane) if lane.begin() else None
+        return lane if lane.begin() else None
 
-    async def enter(self, upstream: str, caller: str) -> Place:
-        """A place at the upstream, perhaps after some waiting. Raises UpstreamError where there is none."""
+    async def enter(self, upstream: str, caller: str) -> Lane[_Waiting]:
+        """The same, perhaps after some waiting. Raises UpstreamError where there is no place."""
         lane = self.of(upstream)
         if not lane.begin():
             turn: _Waiting = asyncio.get_running_loop().create_future()
             if lane.enter(caller, turn) is Entry.REFUSED:
                 raise self._full(upstream, lane)
             await self._wait(lane, upstream, caller, turn)
-        return Place(lane)
+        return lane
 
     async def _wait(self, lane: Lane[_Waiting], upstream: str, caller: str, turn: _Waiting) -> None:
         known = self._upstreams.get(upstream)
@@ -96,7 +80,7 @@ class Lanes:
                 await turn
         except BaseException as reason:
             if not lane.withdraw(caller, turn) and not turn.cancelled():
-                _leave(lane)  # its turn came in the very moment it left
+                leave(lane)  # its turn came in the very moment it left
             if isinstance(reason, TimeoutError):
                 raise self._too_late(upstream) from None
             raise

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from athena.errors import ClientError
@@ -25,8 +26,8 @@ from athena.shells.config.ready import upstream_headers, upstream_origin
 from athena.shells.gateway.client import Client, Headers
 from athena.shells.store import Store
 from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient
-from athena.state.asked import referred_ids
-from athena.state.errors import StoreDown, conversation_not_found, previous_not_found
+from athena.state.asked import referred_ids, referred_items
+from athena.state.errors import StoreDown, conversation_not_found, item_not_found, previous_not_found
 from athena.state.values import StoredResponse
 
 LOG = logging.getLogger("athena")
@@ -72,17 +73,16 @@ class NativeResponses:
         if self._writing:
             await asyncio.wait(tuple(self._writing))
 
-    async def check_owner(self, owner: str, request: Request) -> None:
-        """Raises where a request of a gateway with keys continues what another key, or nobody here, began."""
-        if not self._config.keys or request.raw is None:
+    async def check_owner(self, owner: str, body: Mapping[str, Any]) -> None:
+        """Raises where the body of a request to a gateway with keys names what another key, or nobody here, made."""
+        if not self._config.keys:
             return
-        await self.settled()
-        previous = request.previous_id
-        if previous is not None and await self._upstream_of(owner, previous) is None:
-            raise previous_not_found(previous)
-        conversation = request.server.get("conversation") if request.server else None
-        if conversation is not None:
-            raise conversation_not_found(next(iter(referred_ids({"conversation": conversation})), ""))
+        previous = body.get("previous_response_id")
+        if isinstance(previous, str):
+            await self.settled()
+            if await self._upstream_of(owner, previous) is not None:
+                body = {key: value for key, value in body.items() if key != "previous_response_id"}
+        refuse_references(body)
 
     async def _upstream_of(self, owner: str, name: str) -> str | None:
         found = await self._store.response(owner, name)
@@ -137,6 +137,17 @@ class NativeResponses:
         finally:
             response.close()
         return True
+
+
+def refuse_references(body: Mapping[str, Any]) -> None:
+    """Raises where a body names anything that an upstream may keep. Of items and conversations nobody notes whose they are."""
+    previous, conversation = body.get("previous_response_id"), body.get("conversation")
+    if previous is not None:
+        raise previous_not_found(str(previous))
+    if conversation is not None:
+        raise conversation_not_found(next(iter(referred_ids({"conversation": conversation})), ""))
+    for name in referred_items(body):
+        raise item_not_found(name)
 
 
 def _keeps(upstream: Upstream) -> bool:

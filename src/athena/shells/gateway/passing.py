@@ -22,9 +22,9 @@ from athena.errors import AthenaError, InvalidRequest, UnsupportedFeature, Upstr
 from athena.model.events import Error, error_event
 from athena.model.request import Request
 from athena.serving.actions import Stop
+from athena.serving.breaker import Visit
 from athena.serving.choosing import TargetWish
 from athena.serving.endpoints import Endpoint
-from athena.serving.health import Visit
 from athena.serving.holding import RequestMemory
 from athena.serving.record import MESSAGE_SHOWN
 from athena.serving.retries import is_outage, is_own_limit, may_move_on
@@ -32,6 +32,7 @@ from athena.serving.sessions import belonging
 from athena.serving.targets import Target
 from athena.shells.gateway.client import Headers
 from athena.shells.gateway.incoming import as_it_is, read_request
+from athena.shells.gateway.lanes import leave
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.resources import Resources
 from athena.shells.logs import log_body
@@ -153,7 +154,7 @@ class PassThrough:
         log_body("upstream request", record.request_id, body)
         headers = self._headers(target)
         self._unserved.sends(target, path, headers, body)
-        place = await resources.lanes.enter(target.upstream, record.key)
+        lane = await resources.lanes.enter(target.upstream, record.key)
         visit = resources.health.visit(target.upstream)
         try:
             response = await resources.client.send(
@@ -177,7 +178,7 @@ class PassThrough:
             raise
         finally:
             visit.abandoned()
-            place.give_back()
+            leave(lane)
 
     def _attempted(self, target: Target, visit: Visit, error: Error | None) -> None:
         self._record.details.attempts.append((target.upstream, error is None))

@@ -50,7 +50,7 @@ def planned(
     decode: RequestDecode,
     compaction: bool,
     recent: Recent | None,
-    remembered: PartMemory,
+    remembered: PartMemory | None,
 ) -> ResponsePlan | PlainRequest | Native:
     """What is to be done about a request of Responses; the request itself where its upstream, or nobody, keeps it."""
     model = body.get("model")
@@ -85,21 +85,24 @@ def _is_native(configured: Configured, model: str, body: dict[str, Any]) -> bool
     return all(target.profile.store for target in targets)
 
 
-async def load_history(plan: ResponsePlan, configured: Configured, memory: RequestMemory, record: RequestRecord) -> None:
+async def load_history(
+    plan: ResponsePlan, configured: Configured, memory: RequestMemory, record: RequestRecord, *, locks: bool = True
+) -> None:
     """Load what the request continues. What it takes in memory is asked for before it is decoded."""
     assert configured.responses is not None
     limits = configured.config.limits
 
     def admit(size: int) -> None:
         if size > limits.body_bytes:
-            message = f"the stored history is larger than {limits.body_bytes} bytes; compact it, or begin anew"
+            most = f"{limits.body_bytes} bytes"
+            message = f"the history since its last compaction is larger than {most}; begin anew, and compact earlier"
             raise LimitExceeded(message, code="request_too_large", status=413)
         weight = weigh(size, narrow=False, values=size // _BYTES_OF_VALUE)
         memory.weighed(weight)
         record.large = record.large or size > LARGE_BODY
 
     try:
-        await configured.responses.load(plan, admit)
+        await configured.responses.load(plan, admit, locks=locks)
     except BaseException:
         await plan.close()
         raise

@@ -16,6 +16,7 @@ from athena.serving.holding import RequestMemory
 from athena.shells.config import LimitSettings
 from athena.shells.gateway.incoming import read_request
 from athena.shells.gateway.metrics import Metrics
+from athena.shells.gateway.native_state import refuse_references
 from athena.shells.gateway.planning import Native, PlainRequest, load_history, planned
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.responses_state import ResponsePlan
@@ -73,6 +74,8 @@ class RequestReader:
                 self._metrics.known_parts.inc(recall.known)
                 self._metrics.new_parts.inc(recall.new)
                 recall = None if recall.is_empty else recall
+            if configured.config.keys and endpoint.dialect == "openai_responses" and request.raw is not None:
+                refuse_references(request.raw)  # nothing is noted here of whose it is
             return ReadRequest(request, unserved.body, None, recall)
         space = (dialect.name, self._caller(received.key))
         plans = partial(
@@ -96,10 +99,14 @@ class RequestReader:
         )
         memory.decoded(weight)
         if isinstance(plan, Native):
+            assert configured.natives is not None, "its upstream keeps Responses"
+            await configured.natives.check_owner(record.key, plan.body)
             return plan
         if isinstance(plan, PlainRequest):
-            if configured.natives is not None:
-                await configured.natives.check_owner(record.key, plan.request)
+            if configured.natives is not None and plan.request.raw is not None:
+                await configured.natives.check_owner(record.key, plan.request.raw)
+            elif configured.config.keys and plan.request.raw is not None:
+                refuse_references(plan.request.raw)
             known = encode_json(plan.sent) if plan.sent is not None and wants_body else unserved.body
             return ReadRequest(plan.request, known, None, plan.recall)
         if plan.request is None:
@@ -131,7 +138,7 @@ def _decode(
     used = None if recall is None or recall.is_empty else recall
     request = dialect.decode_request(value, model=endpoint.model, stream=endpoint.stream, version=version, recall=used)
     # Turns of which something was found out passed this check before.
-    check_names(request, 0 if used is None else len(used.first_facts(request.turns)))
+    check_names(request, 0 if used is None else used.facts_known(request.turns))
     if len(request.tools) > limits.tools:
         raise InvalidRequest(f"tools: more than {limits.tools} tools", path="tools", code="too_many_tools")
     return request, recall

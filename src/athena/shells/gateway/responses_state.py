@@ -11,10 +11,11 @@ What a connection itself remembers (`recent`) is asked before the store, and is 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -27,17 +28,25 @@ from athena.model.request import Kept, Request
 from athena.shells.config import StoreSettings
 from athena.shells.gateway.client import Recent
 from athena.shells.sealing import Sealer
-from athena.shells.store import Store
-from athena.state.asked import AskedToKeep, read_asked
-from athena.state.compaction import holds_compaction, opened_items, retained_messages, summary_request
-from athena.state.errors import StoreDown, conversation_locked, conversation_not_found, item_not_found, previous_not_found
+from athena.shells.store import Continued, Store
+from athena.state.asked import AskedToKeep, is_reference, read_asked
+from athena.state.compaction import covering, holds_compaction, opened_items, retained_messages, summary_request
+from athena.state.errors import (
+    StoreDown,
+    conversation_locked,
+    conversation_not_found,
+    duplicate_item,
+    item_not_found,
+    previous_not_found,
+)
 from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
-from athena.state.remembered import PartMemory, RememberedItems, StoredPart
-from athena.state.resolve import Resolved, input_items, joined_chain, resolve
+from athena.state.remembered import PartMemory, RememberedItems, StoredPart, needed_responses, stored_size
+from athena.state.resolve import Resolved, input_items, is_compaction, joined_chain, needed_parts, resolve
 from athena.state.stored import conversation_items, listed_input, shown_fields, stored_response, with_ids
 from athena.state.values import History, ResponseItem, StoredItem, StoredResponse
 from athena.wire.recall import Recall
 from athena.wire.response_json import ResponseJson
+from athena.wire.surrogates import encode_json
 
 
 class RequestDecode(Protocol):
@@ -46,10 +55,13 @@ class RequestDecode(Protocol):
     def __call__(self, body: dict[str, Any], recall: Recall | None = None, /) -> Request: ...
 
 
+Finish = Callable[[StoredResponse, list[StoredItem]], Coroutine[Any, Any, None]]
+"""Keeps what became of a response that is made in the background, and the items of its conversation."""
 Admit = Callable[[int], None]
 """Told how many bytes of history are loaded; raises where they are too many."""
-_LOCK_S = 3900.0
-"""How long a response may be in work on a conversation before another one is let in: longer than any answer takes."""
+_LOCK_S = 30.0
+"""How long the lock on a conversation lasts when it is not renewed, as where its gateway was killed."""
+_RENEW_EVERY_S = 5.0
 _MOST_REFERENCES = 1000
 _MOST_ITEMS = 100_000
 
@@ -89,10 +101,17 @@ class ResponsePlan:
         """What was said before this request."""
         self.is_sent_form = False
         """Is the history as upstreams get it?"""
+        self.position: int | None = None
+        """Where the history is that of a conversation: the position behind its last item."""
         self.added: tuple[ResponseItem, ...] = ()
         """What this request adds."""
+        self.finish: Finish | None = None
+        """Of a response that is made in the background: who makes it keeps its end, with the end of its stream."""
+        self.continued: Continued | None = None
+        """The stored response that it continues."""
         self._state = state
-        self._locked = False
+        self._renewing: asyncio.Task[None] | None = None
+        """Renews the lock on the conversation for as long as this request holds it."""
 
     def whole(self, resolved: Resolved) -> None:
         """Everything that the request refers to is there: make the neutral request of it."""
@@ -138,12 +157,35 @@ class ResponsePlan:
         asked = self.asked
         if not self.stores and asked.conversation is None:
             return None
-        stored = stored_response(response, written, owner=self.owner, created=self._state.now(), asked=asked, added=self.added)
-        if asked.conversation is not None or asked.background:
+        stored = self.stored(response, written)
+        if self.continued is not None and self.continued.is_gone and not asked.background:
+            # Nobody else keeps the items of a response that was deleted; one in the background has its row from the beginning.
+            given = encode_json([*self.history, *self.added])
+            stored = msgspec.structs.replace(stored, parent=None, input=given)
+        if asked.conversation is not None or self.finish is not None:
             items = conversation_items(response, asked=asked, added=self.added)
-            return self._state.write(stored, items, stores=self.stores)
+            return self._write(stored, items)
         putting = self._state.store.begin_put(stored)
         return None if putting is None else self._state.finish(putting, asked)
+
+    def stored(self, response: dict[str, Any], written: ResponseJson) -> StoredResponse:
+        """What is to be kept of a response object."""
+        return stored_response(
+            response,
+            written,
+            owner=self.owner,
+            created=self._state.now(),
+            asked=self.asked,
+            added=self.added,
+            position=self.position,
+        )
+
+    async def _write(self, stored: StoredResponse, items: list[StoredItem]) -> None:
+        if self.finish is not None:
+            await self.finish(stored, items)
+        else:
+            await self._state.write(stored, items, stores=self.stores)
+        self._stop_renewing()  # the lock ended with the same transaction: a client that has its answer may go on at once
 
     async def lock(self) -> None:
         """Be the only one that adds to the conversation. Raises where there is none, or another one does."""
@@ -153,12 +195,26 @@ class ResponsePlan:
             raise conversation_not_found(self.asked.conversation)
         if not got:
             raise conversation_locked()
-        self._locked = True
+        self._renewing = asyncio.create_task(self._renew(self.asked.conversation))
+
+    async def _renew(self, conversation: str) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_EVERY_S)
+            with contextlib.suppress(StoreDown):  # it is tried again; the lock bears a while without
+                if not await self._state.store.renew_lock(conversation, self.id, _LOCK_S):
+                    return
+
+    def _stop_renewing(self) -> bool:
+        """Returns whether the lock was still held."""
+        if self._renewing is None:
+            return False
+        self._renewing.cancel()
+        self._renewing = None
+        return True
 
     async def close(self) -> None:
         """The request is over, however it ended."""
-        if self._locked and self.asked.conversation is not None:
-            self._locked = False
+        if self._stop_renewing() and self.asked.conversation is not None:
             with contextlib.suppress(StoreDown):  # the lock ends by itself
                 await self._state.store.unlock_conversation(self.asked.conversation, self.id)
 
@@ -222,19 +278,21 @@ class ResponsesState:
         body = {key: value for key, value in plan.sent.items() if key not in ("stream", "truncation")}
         return self.plan(body, plan.owner, plan.decode, compaction=True)
 
-    async def load(self, plan: ResponsePlan, admit: Admit = lambda size: None) -> None:
-        """Load what the request refers to. Raises in OpenAI's words where it is not there, and StoreDown."""
+    async def load(self, plan: ResponsePlan, admit: Admit = lambda size: None, *, locks: bool = True) -> None:
+        """Load what the request refers to. Raises in OpenAI's words where it is not there, and StoreDown. Without `locks`,
+        nothing will be added to its conversation, and others may meanwhile."""
         asked = plan.asked
         items: list[ResponseItem] = []
         if asked.conversation is not None:
-            items = await self._conversation(plan, admit)
+            items = await self._conversation(plan, admit, locks=locks)
         elif asked.previous is not None:
             items = await self._previous(plan, asked.previous, admit)
-        references = await self._references(plan, items)
+        references = await self.referred(plan.owner, asked.references, items)
         plan.history = tuple(items)
         plan.whole(resolve(plan.body, asked, History(plan.history, references, plan.is_sent_form)))
 
     async def _previous(self, plan: ResponsePlan, name: str, admit: Admit) -> list[ResponseItem]:
+        plan.continued = self.store.continued(plan.owner, name)
         if plan.recent is not None:
             remembered = plan.recent(name)
             if remembered is not None:
@@ -246,26 +304,38 @@ class ResponsesState:
             beside: list[tuple[str, StoredPart]] | None = await self.store.chain_beside(plan.owner, name, items.known)
             if beside is None:
                 raise previous_not_found(name)
-            admit(sum(len(part[0]) + len(part[1]) if isinstance(part, tuple) else part.size for _, part in beside))
+            beside = needed_responses(beside)
+            admit(sum(stored_size(part) for _, part in beside))
             return items.chain(beside)
         parts = await self.store.chain(plan.owner, name)
         if parts is None:
             raise previous_not_found(name)
+        parts = needed_parts(parts)
         admit(sum(map(len, parts)))
         return joined_chain(parts)
 
-    async def _conversation(self, plan: ResponsePlan, admit: Admit) -> list[ResponseItem]:
+    async def _conversation(self, plan: ResponsePlan, admit: Admit, *, locks: bool) -> list[ResponseItem]:
         name = plan.asked.conversation
         assert name is not None
-        await plan.lock()
-        stored = await self.store.items(name, after=None, limit=_MOST_ITEMS, newest_first=False)
+        if locks:
+            await plan.lock()
+        elif await self.store.conversation(plan.owner, name) is None:
+            raise conversation_not_found(name)
+        stored, plan.position = await self.store.items_since(name, is_compaction, _MOST_ITEMS)
         admit(sum(len(item.body) for item in stored))
+        await self._check_new_ids(plan, {each.id for each in stored})
         known = self._remembered_items(plan)
-        items: list[ResponseItem] = [
-            msgspec.json.decode(each.body) if known is None else known.item(each.body) for each in stored
-        ]
-        last = max((index for index, item in enumerate(items) if item.get("type") == "compaction"), default=0)
-        return items[last:]
+        return [msgspec.json.decode(each.body) if known is None else known.item(each.body) for each in stored]
+
+    async def _check_new_ids(self, plan: ResponsePlan, loaded: set[str]) -> None:
+        """Raises where an item of the request has an id that another item of the conversation has, before its last compaction
+        as well."""
+        name, given = plan.asked.conversation, input_items(plan.body)
+        for item in given:
+            known = item.get("id")
+            if isinstance(known, str) and known not in loaded and await self.store.item(plan.owner, known, name) is not None:
+                loaded.add(known)
+        check_new_ids(given, loaded)
 
     def _remembered_items(self, plan: ResponsePlan) -> RememberedItems | None:
         """What reads the stored items of a request; None where they are needed as they are stored, with their ids: where the
@@ -277,8 +347,9 @@ class ResponsesState:
         plan.is_sent_form = True
         return items
 
-    async def _references(self, plan: ResponsePlan, items: list[ResponseItem]) -> dict[str, ResponseItem]:
-        wanted = dict.fromkeys(plan.asked.references)
+    async def referred(self, owner: str, names: Iterable[str], items: Iterable[ResponseItem] = ()) -> dict[str, ResponseItem]:
+        """The items of these ids, which may be among the given ones. Raises where one is not there."""
+        wanted = dict.fromkeys(names)
         if not wanted:
             return {}
         if len(wanted) > _MOST_REFERENCES:
@@ -290,14 +361,14 @@ class ResponsesState:
                 continue
             place = place_of(name)
             if place is None or place.response not in responses:
-                item = await self.store.item(plan.owner, name)
+                item = await self.store.item(owner, name)
                 if item is not None:
                     found[name] = msgspec.json.decode(item[0].body)
                     continue
             if place is None:
                 raise item_not_found(name)
             if place.response not in responses:
-                stored = await self.store.response(plan.owner, place.response)
+                stored = await self.store.response(owner, place.response)
                 if stored is None:
                     raise item_not_found(name)
                 responses[place.response] = listed_input(stored), msgspec.json.decode(stored.output)
@@ -310,21 +381,24 @@ class ResponsesState:
         return found
 
     def opened(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with compactions of ours readable."""
+        """The body with compactions of ours readable, and without what the last of them stands for."""
         items = body.get("input")
         if not isinstance(items, list) or not holds_compaction(items):  # `resolve` has seen that they are objects
             return body
         return {**body, "input": opened_items(items, self._sealer.open)}
 
+    def covering(self, sealed: str) -> str:
+        """A sealed summary as that of a compaction by `context_management`, which stands for everything before it."""
+        text = self._sealer.open(sealed)
+        return sealed if text is None else self._sealer.seal(covering(text))
+
     async def write(self, stored: StoredResponse, items: list[StoredItem], *, stores: bool) -> None:
-        """Write a response that belongs to a conversation or was made in the background; where it is not to be stored itself,
-        its items. Raises StoreDown: this must be kept."""
-        if stored.background:
-            await self.store.finish_response(stored, items=items)
-        elif stores:
+        """Write a response that belongs to a conversation; where it is not to be stored itself, its items. The lock on the
+        conversation ends with that. Raises StoreDown, because this must be kept."""
+        if stores:
             await self.store.put_response(stored, items=items)
         elif stored.conversation is not None:
-            await self.store.add_items(stored.owner, stored.conversation, items)
+            await self.store.add_items(stored.owner, stored.conversation, items, holder=stored.id)
 
     async def finish(self, putting: Coroutine[Any, Any, None], asked: AskedToKeep) -> dict[str, Any] | None:
         """Wait until a response is put. Returns what it says otherwise where it could not be and need not be."""
@@ -336,6 +410,16 @@ class ResponsesState:
             self._on_unkept("store_down")
             return {"store": False}
         return None
+
+
+def check_new_ids(items: Iterable[ResponseItem], taken: set[str]) -> None:
+    """Raises where an item that is to be added to a conversation has an id that another item has."""
+    for item in items:
+        name = item.get("id")
+        if isinstance(name, str) and name and not is_reference(item):
+            if name in taken:
+                raise duplicate_item(name, "input")
+            taken.add(name)
 
 
 def remembered_request(

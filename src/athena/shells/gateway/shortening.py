@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from athena.serving.holding import RequestMemory
 from athena.serving.record import RequestRecord
@@ -13,7 +14,7 @@ from athena.shells.gateway.model_lists import ModelLists
 from athena.shells.gateway.reading import ReadRequest
 from athena.shells.gateway.received import ReceivedRequest
 from athena.shells.gateway.responses_state import ResponsePlan
-from athena.state.compaction import compaction_item, unfinished_tail
+from athena.state.compaction import compaction_item, with_summary
 from athena.state.ids import item_id
 from athena.state.resolve import input_items, truncated
 from athena.state.values import ResponseItem
@@ -32,8 +33,11 @@ class Shortening:
         self._tokens = tokens
         self._lists = lists
 
-    async def shortened(self, read: ReadRequest, received: ReceivedRequest, memory: RequestMemory) -> ReadRequest:
-        """The request as it is to be served: the same where it fits, or where its client did not ask for this."""
+    async def shortened(
+        self, read: ReadRequest, received: ReceivedRequest, memory: RequestMemory, headers: Mapping[str, str] | None = None
+    ) -> ReadRequest:
+        """The request as it is to be served: the same where it fits, or where its client did not ask for this. `headers` are
+        the client's where they are not to be had from it any more."""
         plan = read.plan
         if plan is None or not (plan.asked.truncates or plan.asked.threshold is not None):
             return read
@@ -42,7 +46,7 @@ class Shortening:
         model = received.configured.targets(request.model)[0].model
         asked = plan.asked
         if asked.threshold is not None and not plan.compacts and self._tokens.count(request, model) > asked.threshold:
-            await self._compact_first(plan, received, memory)
+            await self._compact_first(plan, received, memory, received.client.headers if headers is None else headers)
         elif asked.truncates and not plan.compacts:
             window = (await self._lists.one(request.model, received.key)).models[0].max_input
             if window is not None:
@@ -58,13 +62,15 @@ class Shortening:
         assert plan.request is not None
         return ReadRequest(plan.request, encode_json(plan.sent) if read.body else b"", plan, read.recall)
 
-    async def _compact_first(self, plan: ResponsePlan, received: ReceivedRequest, memory: RequestMemory) -> None:
+    async def _compact_first(
+        self, plan: ResponsePlan, received: ReceivedRequest, memory: RequestMemory, headers: Mapping[str, str]
+    ) -> None:
         """Have the model write a summary; where it does not, the conversation is sent as it is."""
-        configured, record, client = received.configured, received.record, received.client
+        configured, record = received.configured, received.record
         assert configured.responses is not None
         summary = configured.responses.compaction_of(plan)
         assert summary.request is not None
-        collected = CollectingClient(dict(client.headers))
+        collected = CollectingClient(dict(headers))
         aside = RequestRecord(request_id=f"{record.request_id}-compaction", dialect=record.dialect, path=record.path)
         aside.key, aside.origin = record.key, record.origin
         sent = encode_json(summary.sent) if configured.shared.wants_bodies else b""
@@ -74,6 +80,6 @@ class Shortening:
             LOG.warning("request %s: the conversation could not be compacted and is sent whole", record.request_id)
             return
         items = input_items(plan.sent)
-        item = compaction_item(item_id("cmp_", plan.id, "o", 0), sealed)
+        item = compaction_item(item_id("cmp_", plan.id, "o", 0), configured.responses.covering(sealed))
         told = configured.responses.opened({"input": [item]})["input"]
-        plan.send_instead([*told, *unfinished_tail(items, min(len(plan.added), len(items)))], (item,))
+        plan.send_instead(with_summary(items, min(len(plan.added), len(items)), told), (item,))

@@ -10,10 +10,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from athena.dialects.openai_responses.decode_items import check_items
+from athena.dialects.openai_responses.vocabulary import CONVERSATION_ITEMS, MESSAGE_ROLES
 from athena.errors import ClientError, InvalidRequest
 from athena.serving.endpoints import Endpoint
 from athena.shells.gateway.responses_state import ResponsesState
-from athena.state.errors import conversation_not_found, item_not_found, response_not_found
+from athena.state.asked import check_item_ids, is_reference, read_metadata
+from athena.state.errors import conversation_not_found, duplicate_item, item_not_found, response_not_found
 from athena.state.ids import CONVERSATION, RANDOM_BYTES, item_prefix, new_id
 from athena.state.stored import check_includes, list_object, listed, page_of, read_page, response_object, with_ids
 from athena.state.values import OPEN, Conversation, ResponseItem, StoredItem, StoredResponse
@@ -21,9 +24,6 @@ from athena.wire.surrogates import encode_json
 
 _MOST_ITEMS = 20
 """Items that one request may add to a conversation, as with OpenAI."""
-_MOST_METADATA = 16
-_LONGEST_KEY = 64
-_LONGEST_VALUE = 512
 
 
 def nothing_kept() -> ClientError:
@@ -136,8 +136,8 @@ class StoredApi:
         return found
 
     async def _make_conversation(self, owner: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        metadata = _metadata(body)
-        items = _given_items(body) if body.get("items") is not None else []
+        metadata = read_metadata(body)
+        items = await self._new_items(owner, body) if body.get("items") is not None else []
         made = Conversation(
             id=new_id(CONVERSATION, time.time(), os.urandom(RANDOM_BYTES)),
             owner=owner,
@@ -148,7 +148,9 @@ class StoredApi:
         return conversation_object(made)
 
     async def _update_conversation(self, owner: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        if not await self._store.set_metadata(owner, name, encode_json(_metadata(body))):
+        if "metadata" not in body:
+            raise InvalidRequest("metadata: field required", path="metadata")
+        if not await self._store.set_metadata(owner, name, encode_json(read_metadata(body))):
             raise conversation_not_found(name)
         return conversation_object(await self._conversation(owner, name))
 
@@ -171,10 +173,29 @@ class StoredApi:
         return list_object(shown, has_more=len(items) > page.limit)
 
     async def _add_items(self, owner: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        items = _given_items(body)
-        if not await self._store.add_items(owner, name, _stored(items)):
+        items = await self._new_items(owner, body)
+        given = [each.get("id") for each in body["items"]]
+        for position, item in enumerate(items):
+            if item["id"] in given and await self._store.item(owner, item["id"], name) is not None:
+                raise duplicate_item(item["id"], f"items[{position}].id")
+        added = await self._store.add_new_items(owner, name, _stored(items))
+        if isinstance(added, str):
+            raise duplicate_item(added, "items")
+        if not added:
             raise conversation_not_found(name)
         return list_object(items, has_more=False)
+
+    async def _new_items(self, owner: str, body: Mapping[str, Any]) -> list[ResponseItem]:
+        """The items of a body, each with an id of its own; a reference is the item that it names."""
+        given = _given_items(body)
+        found = await self._state.referred(owner, [item["id"] for item in given if is_reference(item)])
+        items = [found[item["id"]] if is_reference(item) else listed(item, _id_of(item)) for item in given]
+        taken: set[str] = set()
+        for position, item in enumerate(items):
+            if item["id"] in taken:
+                raise duplicate_item(item["id"], f"items[{position}].id")
+            taken.add(item["id"])
+        return items
 
     async def _item(self, owner: str, conversation: str, name: str) -> tuple[ResponseItem, int]:
         await self._conversation(owner, conversation)
@@ -202,18 +223,28 @@ def conversation_object(conversation: Conversation) -> dict[str, Any]:
 
 
 def _given_items(body: Mapping[str, Any]) -> list[ResponseItem]:
-    """The items of a body, each with an id of ours."""
+    """The items of a body as they came. Raises InvalidRequest for what a conversation cannot go on with."""
     items = body.get("items")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InvalidRequest("items: must be an array of items", path="items")
     if len(items) > _MOST_ITEMS:
         raise InvalidRequest(f"items: at most {_MOST_ITEMS} items at a time", path="items")
+    # A request with such an item is refused: so would be every response of the conversation.
+    check_items(items, "items")
     for position, item in enumerate(items):
-        if not isinstance(item.get("type") or "message", str):
-            raise InvalidRequest(f"items[{position}].type: must be a text", path=f"items[{position}].type")
-        if item.get("type") in (None, "message") and not isinstance(item.get("role"), str):
-            raise InvalidRequest(f"items[{position}].role: field required", path=f"items[{position}].role")
-    return [listed(item, _id_of(item)) for item in items]
+        if is_reference(item):
+            continue
+        kind, role = item.get("type") or "message", item.get("role")
+        if kind not in CONVERSATION_ITEMS:
+            raise _unknown(f"items[{position}].type", kind, CONVERSATION_ITEMS)
+        if kind == "message" and role not in MESSAGE_ROLES:
+            raise _unknown(f"items[{position}].role", role, MESSAGE_ROLES)
+    check_item_ids(items, "items")
+    return items
+
+
+def _unknown(path: str, value: object, known: frozenset[str]) -> InvalidRequest:
+    return InvalidRequest(f"{path}: '{str(value)[:200]}' is none of {', '.join(sorted(known))}", path=path)
 
 
 def _id_of(item: ResponseItem) -> str:
@@ -223,18 +254,3 @@ def _id_of(item: ResponseItem) -> str:
 
 def _stored(items: list[ResponseItem]) -> list[StoredItem]:
     return [StoredItem(str(item["id"]), encode_json(item)) for item in items]
-
-
-def _metadata(body: Mapping[str, Any]) -> dict[str, str]:
-    """Up to 16 pairs of texts, as OpenAI allows. Raises InvalidRequest."""
-    value = body.get("metadata")
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise InvalidRequest("metadata: must be an object of texts", path="metadata")
-    if len(value) > _MOST_METADATA or any(len(k) > _LONGEST_KEY or len(v) > _LONGEST_VALUE for k, v in value.items()):
-        message = (
-            f"metadata: at most {_MOST_METADATA} entries, keys of {_LONGEST_KEY} and values of {_LONGEST_VALUE} characters"
-        )
-        raise InvalidRequest(message, path="metadata")
-    return value

@@ -43,9 +43,10 @@ class RequestLines(EndTap):
         self._first_answer(record)
 
     def _first_answer(self, record: RequestRecord) -> None:
-        """Where the very first request fails, it is mostly the set-up: name the command that finds out."""
+        """Where the very first request fails, it is mostly the set-up: name the command that finds out. What the gateway
+        refused by itself says nothing about an upstream."""
         upstream = record.upstream
-        if upstream and upstream not in self._asked:
+        if upstream and record.attempts and upstream not in self._asked:
             self._asked.add(upstream)
             if record.outcome == "error":
                 LOG.warning(

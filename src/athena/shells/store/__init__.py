@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from athena.shells.store.database import Database, Query, SqlRow, SqlSteps
 from athena.shells.store.opening import open_database, open_store, store_settings
-from athena.shells.store.store import Store
+from athena.shells.store.store import Continued, Store
 
-__all__ = ["Database", "Query", "SqlRow", "SqlSteps", "Store", "open_database", "open_store", "store_settings"]
+__all__ = ["Continued", "Database", "Query", "SqlRow", "SqlSteps", "Store", "open_database", "open_store", "store_settings"]

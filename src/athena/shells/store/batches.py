@@ -6,19 +6,32 @@ more, and the request is taken by another one when its time is up. A result is w
 
 from __future__ import annotations
 
+import base64
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
+from athena.bulk import openai
 from athena.bulk.values import BatchResult, BatchState, File, RequestBatch, RequestState, StateCounts, Submitted
 from athena.shells.store.database import Query, SqlRow, SqlSteps, Value
 from athena.shells.store.store import Store
+from athena.state.errors import StoreUnreadable
 
+LOG = logging.getLogger("athena")
 _PART = 512 * 1024
 _OPEN = "('waiting', 'running')"
+_COLUMN = {False: "output_bytes", True: "error_bytes"}
+_RESULTS = {False: "('succeeded')", True: "('errored', 'expired')"}
+"""What stands in the file with the results of a batch, and in the one with its errors."""
 _PAGE = 100
+_SEALED = "\x01"
+"""What an encrypted name begins with, as other encrypted content does."""
+
+_Kind = TypeVar("_Kind")
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -55,7 +68,7 @@ class BatchStore:
                 yield Query(
                     "INSERT INTO batch_requests (batch, position, custom_id, state, size, body) "
                     "VALUES ($1, $2, $3, 'waiting', $4, $5) ON CONFLICT (batch, position) DO NOTHING",
-                    (batch.id, place, request.custom_id, len(content), content),
+                    (batch.id, place, self._sealed_name(request.custom_id, batch.id, place), len(content), content),
                 )
 
         await self._store.write(steps)
@@ -76,29 +89,47 @@ class BatchStore:
     async def page(
         self, owner: str, dialect: str, *, after: str | None, before: str | None, limit: int
     ) -> list[tuple[RequestBatch, StateCounts]]:
-        """The owner's batches, newest first: those after one, or those in front of one."""
+        """The owner's batches, newest first: those after one, or those in front of one. What cannot be read is left out."""
+
+        found: list[tuple[RequestBatch, StateCounts]] = []
+        mark = after or before
+        while missing := limit - len(found):
+            names = await self._names(owner, dialect, mark, missing, is_older=before is None)
+            for name in names:
+                try:
+                    each = await self.get(owner, name)
+                except StoreUnreadable as error:
+                    LOG.warning("a batch is left out of a list: %s", error.message)
+                    continue
+                if each is not None:
+                    found.append(each)
+            if len(names) < missing:
+                break
+            mark = names[-1]
+        return found[::-1] if before else found
+
+    async def _names(self, owner: str, dialect: str, mark: str | None, limit: int, *, is_older: bool) -> list[str]:
+        """The ids of the batches that follow one, towards older or newer ones."""
 
         def steps() -> SqlSteps[list[SqlRow]]:
-            mark = after or before
             where = ""
             values: tuple[Value, ...] = (owner, dialect, limit)
             if mark is not None:
                 rows = yield Query("SELECT created FROM batches WHERE id = $1 AND owner = $2", (mark, owner))
                 if not rows:
                     return []
-                sign = "<" if after else ">"
+                sign = "<" if is_older else ">"
                 where, values = f"AND (created, id) {sign} ($4, $5)", (*values, rows[0][0], mark)
-            order = "ASC" if before else "DESC"
-            rows = yield Query(
-                f"SELECT id FROM batches WHERE owner = $1 AND dialect = $2 {where} "
-                f"ORDER BY created {order}, id {order} LIMIT $3",
-                values,
+            order = "DESC" if is_older else "ASC"
+            return (
+                yield Query(
+                    f"SELECT id FROM batches WHERE owner = $1 AND dialect = $2 {where} "
+                    f"ORDER BY created {order}, id {order} LIMIT $3",
+                    values,
+                )
             )
-            return rows[::-1] if before else rows
 
-        names = await self._store.read(steps)
-        found = [await self.get(owner, str(row[0])) for row in names]
-        return [each for each in found if each is not None]
+        return [str(row[0]) for row in await self._store.read(steps)]
 
     async def cancel(self, owner: str, name: str) -> bool:
         """Begin no further request of it. False: there is no such batch."""
@@ -139,7 +170,7 @@ class BatchStore:
         )
         return [
             BatchResult(
-                custom_id=custom_id,
+                custom_id=self._opened_name(custom_id, batch, position),
                 position=position,
                 state=RequestState(state),
                 status=status,
@@ -179,7 +210,8 @@ class BatchStore:
     # -- work ----------------------------------------------------------------------------------------------------------------
 
     async def take(self, holder: str, count: int, for_s: float) -> list[Taken]:
-        """Up to that many requests to ask now; for `for_s` seconds nobody else takes them."""
+        """Up to that many requests to ask now; for `for_s` seconds nobody else takes them. What cannot be read goes back for
+        as long: another process may have the key for it."""
         now = self._clock()
 
         def steps() -> SqlSteps[tuple[list[SqlRow], dict[str, SqlRow]]]:
@@ -199,12 +231,18 @@ class BatchStore:
             return rows, batches
 
         rows, batches = await self._store.write(steps)
-        known = {name: self._batch(name, *row) for name, row in batches.items()}
-        return [
-            Taken(known[name], position, custom_id, self._store.opened(body, f"{name}#{position}"), attempts)
-            for name, position, custom_id, body, attempts in sorted(rows, key=lambda row: (row[0], row[1]))
-            if name in known
-        ]
+        taken: list[Taken] = []
+        for name, position, custom_id, body, attempts in sorted(rows, key=lambda row: (row[0], row[1])):
+            if name not in batches:
+                continue
+            try:
+                batch = self._batch(name, *batches[name])
+                label = self._opened_name(custom_id, name, position)
+                taken.append(Taken(batch, position, label, self._store.opened(body, f"{name}#{position}"), attempts))
+            except StoreUnreadable as error:
+                LOG.warning("a request of a batch cannot be asked: %s", error.message)
+                await self._put_off(holder, name, position, now + for_s)
+        return taken
 
     async def renew(self, holder: str, for_s: float) -> None:
         """Whatever this process holds it still works on."""
@@ -244,20 +282,24 @@ class BatchStore:
 
     async def postpone(self, holder: str, taken: Taken, until: float) -> None:
         """Ask it again later, at that time at the earliest."""
+        await self._put_off(holder, taken.batch.id, taken.position, until)
+
+    async def _put_off(self, holder: str, batch: str, position: int, until: float) -> None:
         await self._store.write(
             partial(
                 _rows,
                 "UPDATE batch_requests SET state = 'waiting', holder = '', due = $4 "
                 "WHERE batch = $1 AND position = $2 AND holder = $3 AND state = 'running'",
-                (taken.batch.id, taken.position, holder, until),
+                (batch, position, holder, until),
             )
         )
 
-    async def sweep(self, max_age_s: float) -> None:
-        """End what is done, expire what took too long, forget what is old."""
+    async def sweep(self, max_age_s: float) -> int:
+        """End what is done, expire what took too long, forget what is old; returns how many objects went, some hundred at most
+        at a time."""
         now = self._clock()
 
-        def steps() -> SqlSteps[None]:
+        def steps() -> SqlSteps[int]:
             yield from _expire(now)
             # A batch that was cancelled while a process gave a request back.
             yield Query(
@@ -276,8 +318,9 @@ class BatchStore:
             files = yield Query("SELECT id FROM files WHERE created < $1 ORDER BY created LIMIT 100", (now - max_age_s,))
             for (name,) in files:
                 yield from _delete_file(str(name))
+            return len(old) + len(files)
 
-        await self._store.write(steps)
+        return await self._store.write(steps)
 
     # -- files ---------------------------------------------------------------------------------------------------------------
 
@@ -302,32 +345,65 @@ class BatchStore:
         await self._store.write(steps)
 
     async def file(self, owner: str, name: str) -> File | None:
+        """A file that was uploaded, or one with results of a batch."""
         rows = await self._store.read(partial(_rows, "SELECT body FROM files WHERE id = $1 AND owner = $2", (name, owner)))
-        return _read_file(self._store.opened(rows[0][0], name)) if rows else None
+        return self._opened_file(name, rows[0][0]) if rows else await self._made_file(owner, name)
 
-    async def files(self, owner: str, *, after: str | None, limit: int) -> list[File]:
-        """The owner's files, newest first."""
+    async def _made_file(self, owner: str, name: str) -> File | None:
+        """The file with the results of a batch that has ended, or with its errors."""
+        made = openai.batch_of_file(name)
+        if made is None:
+            return None
+        batch, failed = made
+        found = await self._store.read(partial(_rows, *_made(owner, batch, failed=failed)))
+        if not found:
+            return None
+        ended, size, body = found[0]
+        self._store.opened(body, batch)  # with another key there is nothing to read, though the size is known
+        if size is None:
+            size = await self._count_bytes(batch, failed=failed)
+        return File(
+            id=name,
+            owner=owner,
+            created=ended,
+            name=f"{batch}_{'error' if failed else 'output'}.jsonl",
+            purpose="batch_output",
+            size=size,
+            batch=batch,
+            failed=failed,
+        )
 
-        def steps() -> SqlSteps[list[SqlRow]]:
-            if after is None:
-                return (
-                    yield Query(
-                        "SELECT id, body FROM files WHERE owner = $1 ORDER BY created DESC, id DESC LIMIT $2", (owner, limit)
-                    )
-                )
-            mark = yield Query("SELECT created FROM files WHERE id = $1 AND owner = $2", (after, owner))
-            if not mark:
-                return []
-            return (
-                yield Query(
-                    "SELECT id, body FROM files WHERE owner = $1 AND (created, id) < ($3, $4) "
-                    "ORDER BY created DESC, id DESC LIMIT $2",
-                    (owner, limit, mark[0][0], after),
-                )
-            )
+    async def _count_bytes(self, batch: str, *, failed: bool) -> int:
+        """How long the file is. Results do not change any more, so this is done once."""
+        size, after = 0, -1
+        while page := await self.results(batch, after):
+            size += sum(len(openai.result_line(each)) for each in page if openai.is_in(each, failed=failed))
+            after = page[-1].position
+        column = _COLUMN[failed]
+        sql = f"UPDATE batches SET {column} = $2 WHERE id = $1 AND {column} IS NULL"
+        await self._store.write(partial(_rows, sql, (batch, size)))
+        return size
 
-        rows = await self._store.read(steps)
-        return [_read_file(self._store.opened(body, str(name))) for name, body in rows]
+    def _opened_file(self, name: str, body: bytes) -> File:
+        return _decoded(_FILE, self._store.opened(body, name), name)
+
+    async def files(self, owner: str, *, after: str | None, limit: int, purpose: str | None = None) -> list[File]:
+        """The owner's files, newest first, those of one purpose where one is named. What cannot be read is left out."""
+        found: list[File] = []
+        while missing := limit - len(found):
+            rows = await self._store.read(partial(_files, owner, after, missing))
+            for name, body in rows:
+                try:
+                    file = self._opened_file(name, body) if body is not None else await self._made_file(owner, name)
+                except StoreUnreadable as error:
+                    LOG.warning("a file is left out of a list: %s", error.message)
+                    continue
+                if file is not None and purpose in (None, file.purpose):
+                    found.append(file)
+            if len(rows) < missing:
+                break
+            after = str(rows[-1][0])
+        return found
 
     async def part(self, name: str, position: int) -> bytes | None:
         """One part of a file's content. Whose file it is, the caller has looked."""
@@ -337,25 +413,63 @@ class BatchStore:
         return self._store.opened(rows[0][0], f"{name}#{position}") if rows else None
 
     async def delete_file(self, owner: str, name: str) -> bool:
+        """Forget a file and its content. False: there is no such file."""
+
         def steps() -> SqlSteps[bool]:
             rows = yield Query("SELECT 1 FROM files WHERE id = $1 AND owner = $2", (name, owner))
             if rows:
                 yield from _delete_file(name)
+                return True
+            made = openai.batch_of_file(name)
+            if made is None:
+                return False
+            batch, failed = made
+            rows = yield Query(*_made(owner, batch, failed=failed))
+            if rows:
+                yield Query(f"UPDATE batches SET {_COLUMN[failed]} = -1 WHERE id = $1", (batch,))
+                yield Query(
+                    "UPDATE batch_requests SET result = NULL, size = length(body) "
+                    f"WHERE batch = $1 AND state IN {_RESULTS[failed]}",
+                    (batch,),
+                )
             return bool(rows)
 
         return await self._store.write(steps)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
+    def _sealed_name(self, name: str, batch: str, position: int) -> str:
+        """A client's name for a request, as a column of texts takes it."""
+        content = name.encode("utf-8", "surrogatepass")
+        sealed = self._store.sealed(content, f"{batch}#{position}#custom_id")
+        return name if sealed is content else _SEALED + base64.b64encode(sealed).decode()
+
+    def _opened_name(self, name: str, batch: str, position: int) -> str:
+        if not name.startswith(_SEALED):
+            return name
+        place = f"{batch}#{position}#custom_id"
+        try:
+            sealed = base64.b64decode(name.removeprefix(_SEALED), validate=True)
+        except ValueError:
+            return name  # a client chose it while nothing was encrypted
+        return self._store.opened(sealed, place).decode("utf-8", "surrogatepass")
+
     def _batch(self, name: str, state: Value, cancelled: Value, ended: Value, body: Value) -> RequestBatch:
         assert isinstance(body, bytes)
-        batch = _read_batch(self._store.opened(body, name))
+        batch = _decoded(_BATCH, self._store.opened(body, name), name)
         return msgspec.structs.replace(batch, state=BatchState(state), cancelled=cancelled, ended=ended)
 
 
 _ENCODER = msgspec.json.Encoder()
-_read_file = msgspec.json.Decoder(File).decode
-_read_batch = msgspec.json.Decoder(RequestBatch).decode
+_FILE = msgspec.json.Decoder(File)
+_BATCH = msgspec.json.Decoder(RequestBatch)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Kind], body: bytes, name: str) -> _Kind:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise StoreUnreadable(f"{name} is damaged") from None
 
 
 def _rows(sql: str, values: tuple[Value, ...]) -> SqlSteps[list[SqlRow]]:
@@ -379,6 +493,44 @@ def _expire(now: float) -> SqlSteps[None]:
     )
     for name in {str(row[0]) for row in rows}:
         yield from _end_if_done(name, now)
+
+
+def _made(owner: str, batch: str, *, failed: bool) -> tuple[str, tuple[Value, ...]]:
+    """The statement for when the file with those results of a batch was made, its size if that is known, and the batch."""
+    sql = f"SELECT ended, {_COLUMN[failed]}, body FROM batches WHERE id = $1 AND owner = $2 AND {_has_file(failed)}"
+    return sql, (batch, owner)
+
+
+def _has_file(failed: bool) -> str:
+    """Is there a file with those results of a batch?"""
+    return (
+        f"dialect = 'openai_chat' AND state = 'ended' AND coalesce({_COLUMN[failed]}, 0) >= 0 AND EXISTS "
+        f"(SELECT 1 FROM batch_requests WHERE batch = batches.id AND state IN {_RESULTS[failed]})"
+    )
+
+
+def _made_names(failed: bool) -> str:
+    """Such files of an owner, beside those that were uploaded."""
+    name = f"'{openai.FILE_PREFIX}' || substr(id, {len(openai.PREFIX) + 1}) || '{'e' if failed else 'o'}'"
+    return f"SELECT {name}, ended, NULL FROM batches WHERE owner = $1 AND {_has_file(failed)}"
+
+
+_ALL_FILES = (
+    "(SELECT id, created, body FROM files WHERE owner = $1 "
+    f"UNION ALL {_made_names(failed=False)} UNION ALL {_made_names(failed=True)}) AS every"
+)
+
+
+def _files(owner: str, after: str | None, limit: int) -> SqlSteps[list[SqlRow]]:
+    """Ids and contents of the owner's files, newest first, those after one; None for content that stands in a batch."""
+    where = ""
+    values: tuple[Value, ...] = (owner, limit)
+    if after is not None:
+        mark = yield Query(f"SELECT created FROM {_ALL_FILES} WHERE id = $2", (owner, after))
+        if not mark:
+            return []
+        where, values = "WHERE (created, id) < ($3, $4)", (*values, mark[0][0], after)
+    return (yield Query(f"SELECT id, body FROM {_ALL_FILES} {where} ORDER BY created DESC, id DESC LIMIT $2", values))
 
 
 def _delete_file(name: str) -> SqlSteps[None]:

@@ -31,11 +31,15 @@ except ImportError as missing:
     ) from missing
 
 _MOST_CONNECTIONS = 8
+_TABLES = ("responses", "events", "conversations", "items", "batches", "batch_requests", "files", "file_parts")
+"""Those whose rows go with time."""
 _CONNECT_S = 5.0
 _COMMAND_S = 30.0
 _MIGRATION_LOCK = 0x617468656E61
 """The number under which gateways that start together agree on who migrates."""
 _TRIES = 2
+_PAUSE_S = 0.05
+"""Between them: where one connection broke, the others are about to be found broken, too."""
 _GROUP = 64
 """Statements that go together."""
 _OFTEN_S = 0.002
@@ -44,7 +48,14 @@ _GATHER_S = 0.004
 """How long they gather then: the way to the server and back costs three times what one more statement does, and no client minds
 so short a while at the end of an answer."""
 
-_BROKEN = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError)
+_BROKEN = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # between the server's last words and the end of the connection
+    ConnectionError,
+)
 """The connection broke, or stood and was dead already."""
 _REFUSED = (asyncpg.PostgresError, OSError, TimeoutError)
 """It did not work out, and would not on another connection."""
@@ -130,7 +141,7 @@ class PutConnection:
         self._connection.terminate()
 
     async def close(self) -> None:
-        with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        with contextlib.suppress(*_BROKEN, *_REFUSED):
             await self._connection.close(timeout=_CONNECT_S)
         self.end()
 
@@ -227,6 +238,9 @@ class PostgresDatabase:
         except _REFUSED as error:
             self._end_puts()
             raise self._down(error) from None
+        except BaseException:
+            self._end_puts()  # its statement is still on the way: nothing else may be sent there
+            raise
         return True
 
     async def _put_rows(self, pool: Any, queries: Sequence[Query]) -> None:
@@ -235,7 +249,7 @@ class PostgresDatabase:
             self._put_connection = PutConnection(await asyncpg.connect(self._url, timeout=_CONNECT_S))
         try:
             await self._put_connection.run(queries)
-        except (*_BROKEN, *_REFUSED):
+        except BaseException:
             self._end_puts()
             raise
 
@@ -243,7 +257,7 @@ class PostgresDatabase:
         """The same. Where they cannot be written together, each is alone, and what came of it is returned."""
         try:
             await self._put_rows(pool, queries)
-        except asyncpg.PostgresConnectionError:
+        except _BROKEN:
             raise
         except asyncpg.PostgresError:
             return [await self._refusal(pool, query) for query in queries]
@@ -253,7 +267,7 @@ class PostgresDatabase:
         """Put one alone; why it cannot be."""
         try:
             await self._put_rows(pool, [query])
-        except asyncpg.PostgresConnectionError:
+        except _BROKEN:
             raise
         except asyncpg.PostgresError as error:
             refusal: BaseException = error
@@ -302,6 +316,7 @@ class PostgresDatabase:
             except _BROKEN as error:
                 if tries == _TRIES:
                     raise self._down(error) from None
+                await asyncio.sleep(_PAUSE_S)
             except _REFUSED as error:
                 raise self._down(error) from None
         raise AssertionError("the loop returns or raises")
@@ -344,7 +359,7 @@ class PostgresDatabase:
                 await _migrate(connection, self.name)
             finally:
                 await connection.close()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except (*_BROKEN, *_REFUSED) as error:
             raise self._down(error) from None
         return before, len(scripts(__package__))
 
@@ -353,7 +368,7 @@ class PostgresDatabase:
             pool = await self._connected()
             async with pool.acquire(timeout=_CONNECT_S) as connection:
                 version = await _version(connection)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except (*_BROKEN, *_REFUSED) as error:
             raise self._down(error) from None
         wanted = len(scripts(__package__))
         return [] if version == wanted else [f"the database has version {version}, this Athena needs {wanted}"]
@@ -362,9 +377,9 @@ class PostgresDatabase:
         try:
             pool = await self._connected()
             async with pool.acquire(timeout=_CONNECT_S) as connection:
-                for table in ("responses", "events", "conversations", "items"):
+                for table in _TABLES:
                     await connection.execute(f"VACUUM {table}")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except (*_BROKEN, *_REFUSED) as error:
             raise self._down(error) from None
 
     async def close(self) -> None:
@@ -377,13 +392,17 @@ class PostgresDatabase:
             pool, self._pool = self._pool, None
             try:
                 await asyncio.wait_for(pool.close(), _CONNECT_S)
-            except TimeoutError:
+            except (*_BROKEN, *_REFUSED):
                 pool.terminate()
 
 
 async def _on_any(pool: Any, work: Callable[[_Connection], Awaitable[_Result]]) -> _Result:
     async with pool.acquire(timeout=_CONNECT_S) as connection:
-        return await work(connection)
+        try:
+            return await work(connection)
+        except asyncpg.InternalClientError:
+            connection.terminate()  # the pool would give it to the next one
+            raise
 
 
 def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
@@ -400,11 +419,18 @@ async def _as_it_is(connection: _Connection) -> None:
     makes any that outlive their own lines, and the pool itself ends a transaction that was left open."""
 
 
+def _finds_nothing(query: Query) -> bool:
+    """Does a statement look for a text with a NUL? The server holds none, and refuses to look for it. What would be lost if it
+    were left out, a new row, is left to the server to refuse."""
+    return any(type(value) is str and "\0" in value for value in query.values) and not query.sql.startswith("INSERT")
+
+
 async def _run_steps(connection: _Connection, steps: SqlSteps[_Result]) -> _Result:
     try:
         query = next(steps)
         while True:
-            rows: list[SqlRow] = [tuple(record) for record in await connection.fetch(query.sql, *query.values)]
+            found = [] if _finds_nothing(query) else await connection.fetch(query.sql, *query.values)
+            rows: list[SqlRow] = [tuple(record) for record in found]
             query = steps.send(rows)
     except StopIteration as end:
         result: _Result = end.value

@@ -5,10 +5,10 @@ Every look-up names the owner beside the id: what belongs to another owner is no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from athena.shells.store.database import Query, SqlRow, SqlSteps
+from athena.shells.store.database import Query, SqlRow, SqlSteps, Value
 from athena.state.values import OPEN, Conversation, StoredEvent, StoredItem, StoredResponse
 
 _Known = TypeVar("_Known")
@@ -17,23 +17,27 @@ LONGEST_CHAIN = 10_000
 """Responses that one continuation may go back."""
 SHORT_CHAIN = 200
 """Responses that the event loop may look up itself, for as long as it takes."""
-_COLUMNS = "id, owner, created, parent, conversation, status, background, body, input, output, upstream"
+_ITEMS = 500
+"""Items of a conversation that are read together."""
+_COLUMNS = "id, owner, created, parent, conversation, status, background, body, input, output, upstream, compacts, position"
 
 
 def _response(row: SqlRow) -> StoredResponse:
-    name, owner, created, parent, conversation, status, background, body, given, output, upstream = row
+    name, owner, created, parent, conversation, status, background, body, given, output, upstream, compacts, position = row
     return StoredResponse(
         id=name,
         owner=owner,
         created=created,
         parent=parent,
         conversation=conversation,
+        position=position,
         status=status,
         background=bool(background),
         body=body,
         input=given,
         output=output,
         upstream=upstream,
+        compacts=bool(compacts),
     )
 
 
@@ -42,7 +46,8 @@ def _response(row: SqlRow) -> StoredResponse:
 
 _PUT = (
     "INSERT INTO responses (id, owner, created, parent, conversation, status, background, body, input, output, upstream, "
-    "lease, size) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING"
+    "lease, size, compacts, position) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) "
+    "ON CONFLICT (id) DO NOTHING"
 )
 
 
@@ -54,28 +59,29 @@ def put_response(response: StoredResponse, lease: float) -> Query:
         (
             response.id, response.owner, response.created, response.parent, response.conversation, response.status,
             int(response.background), response.body, response.input, response.output, response.upstream, lease, size,
+            int(response.compacts), response.position,
         ),
     )  # fmt: skip
 
 
 def put_part(query: Query, owner: str) -> tuple[str | None, bytes, bytes] | None:
-    """What a chain needs of a response that a statement puts: what it continues, its input and its output. None where that is
-    another owner's, or nothing that can be continued."""
+    """What a chain needs of a response that a statement puts: what it goes on from, its input and its output. None where that
+    is another owner's, nothing that can be continued, or follows the items of a conversation."""
     if query.sql != _PUT:
         return None
-    _, whose, _, parent, _, status, _, _, given, output, upstream, _, _ = query.values
-    if whose != owner or upstream or status in OPEN:
+    _, whose, _, parent, conversation, status, _, _, given, output, upstream, _, _, compacts, _ = query.values
+    if whose != owner or upstream or status in OPEN or (conversation is not None and not compacts):
         return None
-    return parent, given, output  # type: ignore[return-value]  # as `put_response` has put them there
+    return None if compacts else parent, given, output  # type: ignore[return-value]  # as `put_response` has put them there
 
 
 def finish_response(response: StoredResponse) -> SqlSteps[bool]:
     """What became of a response that was open. False: it is open no longer, or gone."""
     size = len(response.body) + len(response.input) + len(response.output)
     rows = yield Query(
-        "UPDATE responses SET status = $3, body = $4, output = $5, size = $6, lease = 0 "
+        "UPDATE responses SET status = $3, body = $4, output = $5, size = $6, compacts = $7, lease = 0 "
         "WHERE id = $1 AND owner = $2 AND status IN ('queued', 'in_progress') AND deleted = 0 RETURNING id",
-        (response.id, response.owner, response.status, response.body, response.output, size),
+        (response.id, response.owner, response.status, response.body, response.output, size, int(response.compacts)),
     )
     return bool(rows)
 
@@ -139,22 +145,51 @@ class Chain(NamedTuple):
     """The id, input and output of each, the oldest first."""
     is_whole: bool
     """False: the beginning is gone, or there are too many."""
+    before: list[StoredItem]
+    """The items of a conversation that the oldest of them follows."""
 
 
-def get_chain(owner: str, name: str, *, finished: bool = True) -> SqlSteps[Chain | None]:
-    """The response and everything it continues; None where the response itself is not there, or is not `finished`."""
-    only = "AND status NOT IN ('queued', 'in_progress') " if finished else ""
+def _items_before(owner: str, conversation: str | None, position: int | None) -> SqlSteps[list[StoredItem] | None]:
+    """The items of its conversation that a response follows; None where the conversation is gone, or where an earlier version
+    kept the response, which did not note the position."""
+    if conversation is None:
+        return []
+    there = yield Query("SELECT 1 FROM conversations WHERE id = $1 AND owner = $2", (conversation, owner))
+    if not there or position is None:
+        return None
+    rows = yield Query(
+        "SELECT id, body FROM items WHERE conversation = $1 AND position < $2 ORDER BY position", (conversation, position)
+    )
+    return [StoredItem(item, body) for item, body in rows]
+
+
+_GOES_ON_FROM = "CASE WHEN r.compacts = 1 THEN NULL ELSE r.parent END"
+"""The response before one in the history of its continuations: none where its own compaction stands for everything before."""
+_FOLLOWS = "CASE WHEN r.compacts = 1 THEN NULL ELSE r.conversation END"
+"""The conversation whose items stand before it there."""
+
+
+def get_chain(owner: str, name: str, *, shown: bool = False) -> SqlSteps[Chain | None]:
+    """The response and everything it continues, from the last compaction on; None where the response itself is not there, or
+    is not finished. `shown`: everything from the beginning, also of a response that is not finished."""
+    only, goes_on_from, follows = "AND r.status NOT IN ('queued', 'in_progress') ", _GOES_ON_FROM, _FOLLOWS
+    if shown:
+        only, goes_on_from, follows = "", "r.parent", "r.conversation"
     rows = yield Query(
         "WITH RECURSIVE chain (id, parent, depth) AS ("
-        f"SELECT id, parent, 0 FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0 AND upstream = '' {only}"
-        "UNION ALL SELECT r.id, r.parent, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
+        f"SELECT r.id, {goes_on_from}, 0 FROM responses r WHERE r.id = $1 AND r.owner = $2 AND r.deleted = 0 "
+        f"AND r.upstream = '' {only}"
+        f"UNION ALL SELECT r.id, {goes_on_from}, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
         f"WHERE r.owner = $2 AND chain.depth < {LONGEST_CHAIN}) "
-        "SELECT r.id, r.input, r.output, r.parent FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC",
+        f"SELECT r.id, r.input, r.output, chain.parent, {follows}, r.position FROM chain JOIN responses r "
+        "ON r.id = chain.id ORDER BY chain.depth DESC",
         (name, owner),
     )
     if not rows:
         return None
-    return Chain([(row[0], row[1], row[2]) for row in rows], rows[0][3] is None)
+    parent, conversation, position = rows[0][3:]
+    before = yield from _items_before(owner, conversation, position)
+    return Chain([(row[0], row[1], row[2]) for row in rows], parent is None and before is not None, before or [])
 
 
 _SMALL = 64 * 1024
@@ -169,23 +204,24 @@ class ChainBeside(NamedTuple, Generic[_Known]):
     parts: list[tuple[str, tuple[bytes, bytes] | _Known]]
     """The id of each, the oldest first, and its input and output, or what was known of it."""
     is_whole: bool
+    before: list[StoredItem]
 
 
 def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None]) -> SqlSteps[ChainBeside[_Known] | None]:
     """The same of a finished response, without the contents of what is `known` already; that it is there, and whose it is, is
     looked up all the same."""
     rows = yield Query(
-        "WITH RECURSIVE chain (id, parent, depth) AS ("
-        "SELECT id, parent, 0 FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0 AND upstream = '' "
-        "AND status NOT IN ('queued', 'in_progress') "
-        "UNION ALL SELECT r.id, r.parent, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
-        f"WHERE r.owner = $2 AND chain.depth < {LONGEST_CHAIN}) "
-        "SELECT id, parent FROM chain ORDER BY depth DESC",
+        "WITH RECURSIVE chain (id, parent, conversation, position, depth) AS ("
+        f"SELECT r.id, {_GOES_ON_FROM}, {_FOLLOWS}, r.position, 0 FROM responses r WHERE r.id = $1 AND r.owner = $2 "
+        "AND r.deleted = 0 AND r.upstream = '' AND r.status NOT IN ('queued', 'in_progress') "
+        f"UNION ALL SELECT r.id, {_GOES_ON_FROM}, {_FOLLOWS}, r.position, chain.depth + 1 FROM responses r "
+        f"JOIN chain ON r.id = chain.parent WHERE r.owner = $2 AND chain.depth < {LONGEST_CHAIN}) "
+        "SELECT id, parent, conversation, position FROM chain ORDER BY depth DESC",
         (name, owner),
     )
     if not rows:
         return None
-    found = {each: known(each) for each, _ in rows}
+    found = {row[0]: known(row[0]) for row in rows}
     missing = [each for each, value in found.items() if value is None]
     contents: dict[str, tuple[bytes, bytes]] = {}
     if len(missing) <= _FEW:
@@ -197,32 +233,35 @@ def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None
         chain = yield from get_chain(owner, name)
         if chain is None:
             return None
-        return ChainBeside([(each, (given, output)) for each, given, output in chain.parts], chain.is_whole)
+        return ChainBeside([(each, (given, output)) for each, given, output in chain.parts], chain.is_whole, chain.before)
     parts: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
     for each, value in found.items():
         parts.append((each, contents[each] if value is None else value))
-    return ChainBeside(parts, rows[0][1] is None)
+    parent, conversation, position = rows[0][1:]
+    before = yield from _items_before(owner, conversation, position)
+    return ChainBeside(parts, parent is None and before is not None, before or [])
 
 
 def get_known_chain(
     owner: str, name: str, known: Callable[[str], _Known | None], *, is_continued: bool = False
 ) -> SqlSteps[list[tuple[str, tuple[bytes, bytes] | _Known]] | None]:
-    """The same of responses that are `known`, but for a few small ones, by one look at the table; None for any others.
+    """The same of responses that are `known`, but for a few small ones, by one look at the table; None for any others, and
+    where the oldest follows the items of a conversation.
     `is_continued`: a response that is there continues this one, whether it is deleted or not."""
-    only = "" if is_continued else "AND deleted = 0 AND upstream = '' AND status NOT IN ('queued', 'in_progress') "
+    only = "" if is_continued else "AND r.deleted = 0 AND r.upstream = '' AND r.status NOT IN ('queued', 'in_progress') "
     rows = yield Query(
-        "WITH RECURSIVE chain (id, parent, size, depth) AS ("
-        f"SELECT id, parent, size, 0 FROM responses WHERE id = $1 AND owner = $2 {only}"
-        "UNION ALL SELECT r.id, r.parent, r.size, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.parent "
-        f"WHERE r.owner = $2 AND chain.depth < {SHORT_CHAIN}) "
-        "SELECT id, parent, size FROM chain ORDER BY depth DESC",
+        "WITH RECURSIVE chain (id, parent, conversation, size, depth) AS ("
+        f"SELECT r.id, {_GOES_ON_FROM}, {_FOLLOWS}, r.size, 0 FROM responses r WHERE r.id = $1 AND r.owner = $2 {only}"
+        f"UNION ALL SELECT r.id, {_GOES_ON_FROM}, {_FOLLOWS}, r.size, chain.depth + 1 FROM responses r "
+        f"JOIN chain ON r.id = chain.parent WHERE r.owner = $2 AND chain.depth < {SHORT_CHAIN}) "
+        "SELECT id, parent, size, conversation FROM chain ORDER BY depth DESC",
         (name, owner),
     )
-    if not rows or rows[0][1] is not None:
+    if not rows or rows[0][1] is not None or rows[0][3] is not None:
         return None
     parts: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
     missing = 0
-    for each, _, size in rows:
+    for each, _, size, _ in rows:
         value: tuple[bytes, bytes] | _Known | None = known(each)
         if value is None:
             missing += size
@@ -264,7 +303,26 @@ def _let_go(name: str | None) -> SqlSteps[None]:
 # -- the streams of background responses -------------------------------------------------------------------------------------
 
 
-def add_events(name: str, events: list[StoredEvent]) -> SqlSteps[None]:
+def add_events(name: str, events: Sequence[StoredEvent]) -> SqlSteps[bool]:
+    """Add to the stream of a response that is still being made. False: it is over, and its stream has its end."""
+    # The row is written so that its response cannot end before this transaction does.
+    rows = yield Query(
+        "UPDATE responses SET lease = lease WHERE id = $1 AND status IN ('queued', 'in_progress') AND deleted = 0 RETURNING id",
+        (name,),
+    )
+    if rows:
+        yield from put_events(name, events)
+    return bool(rows)
+
+
+def next_event(name: str) -> SqlSteps[int]:
+    """The number of the event that comes after those that are there."""
+    rows = yield Query("SELECT max(number) FROM events WHERE response = $1", (name,))
+    last: int | None = rows[0][0]
+    return 0 if last is None else last + 1
+
+
+def put_events(name: str, events: Sequence[StoredEvent]) -> SqlSteps[None]:
     for event in events:
         yield Query(
             "INSERT INTO events (response, number, body) VALUES ($1, $2, $3) ON CONFLICT (response, number) DO NOTHING",
@@ -326,6 +384,14 @@ def lock_conversation(owner: str, name: str, holder: str, now: float, until: flo
     return False if rows else None
 
 
+def renew_lock(name: str, holder: str, until: float) -> SqlSteps[bool]:
+    """Whoever holds the lock is alive. False: it holds it no longer."""
+    rows = yield Query(
+        "UPDATE conversations SET locked_until = $3 WHERE id = $1 AND lock = $2 RETURNING id", (name, holder, until)
+    )
+    return bool(rows)
+
+
 def unlock_conversation(name: str, holder: str) -> SqlSteps[None]:
     yield Query("UPDATE conversations SET lock = '', locked_until = 0 WHERE id = $1 AND lock = $2", (name, holder))
 
@@ -348,6 +414,18 @@ def add_items(owner: str, name: str, items: list[StoredItem], now: float) -> Sql
     return True
 
 
+def add_new_items(owner: str, name: str, items: list[StoredItem], now: float) -> SqlSteps[bool | str]:
+    """The same, where no id may be that of another item. Returns that id where one is: then nothing is added."""
+    there = yield Query("UPDATE conversations SET used = $3 WHERE id = $1 AND owner = $2 RETURNING id", (name, owner, now))
+    if not there:
+        return False
+    for item in items:
+        rows = yield Query("SELECT body FROM items WHERE conversation = $1 AND id = $2", (name, item.id))
+        if rows and rows[0][0] != item.body:  # the same body is there when this is run for the second time
+            return item.id
+    return (yield from add_items(owner, name, items, now))
+
+
 def get_items(name: str, after: int | None, limit: int, *, newest_first: bool) -> SqlSteps[list[StoredItem]]:
     """Those after a position, in the order that is asked for. The caller has looked whose conversation it is."""
     order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
@@ -357,6 +435,28 @@ def get_items(name: str, after: int | None, limit: int, *, newest_first: bool) -
         (name, start, limit),
     )
     return [StoredItem(item, body) for item, body in rows]
+
+
+def get_items_since(name: str, is_first: Callable[[StoredItem], bool], limit: int) -> SqlSteps[tuple[list[StoredItem], int]]:
+    """The newest items in their order, from the last one on that `is_first`, or from the beginning, and the position behind
+    the last of them. The caller has looked whose conversation it is."""
+    found: list[StoredItem] = []
+    before, behind = 1 << 62, 0
+    while len(found) < limit:
+        rows = yield Query(
+            "SELECT position, id, body FROM items WHERE conversation = $1 AND position < $2 ORDER BY position DESC LIMIT $3",
+            (name, before, _ITEMS),
+        )
+        if rows and not found:
+            behind = rows[0][0] + 1
+        for _, item, body in rows:
+            found.append(StoredItem(item, body))
+            if is_first(found[-1]):
+                return found[::-1], behind
+        if len(rows) < _ITEMS:
+            break
+        before = rows[-1][0]
+    return found[::-1], behind
 
 
 def get_item(owner: str, name: str, conversation: str | None) -> SqlSteps[tuple[StoredItem, int] | None]:
@@ -416,10 +516,29 @@ def forget_oldest(excess: int, limit: int) -> SqlSteps[int]:
     return len(unused)
 
 
+CONTENTS = {
+    "responses": ("body", "id"),
+    "conversations": ("metadata", "id"),
+    "items": ("body", "conversation, position"),
+    "batches": ("body", "id"),
+    "files": ("body", "id"),
+}
+"""Tables of objects with content that may be encrypted: the column that tells, and what orders the rows."""
+
+
+def get_contents(table: str, after: tuple[Value, ...], limit: int) -> SqlSteps[list[tuple[str, bytes, tuple[Value, ...]]]]:
+    """The rows after one, in order: the id of each, its content, and what marks its place."""
+    column, order = CONTENTS[table]
+    places = ", ".join(f"${number}" for number in range(2, 2 + len(after)))
+    where = f"WHERE ({order}) > ({places})" if after else ""
+    rows = yield Query(f"SELECT id, {column}, {order} FROM {table} {where} ORDER BY {order} LIMIT $1", (limit, *after))
+    return [(str(row[0]), row[1], tuple(row[2:])) for row in rows]
+
+
 def count() -> SqlSteps[dict[str, int]]:
     """How many objects of each kind there are."""
     found: dict[str, int] = {}
-    for table in ("responses", "conversations", "items", "events"):
+    for table in ("responses", "conversations", "items", "events", "batches", "files"):
         rows = yield Query(f"SELECT count(*) FROM {table}")
         found[table] = int(rows[0][0])
     return found

@@ -318,7 +318,10 @@ class SqliteDatabase:
     # -- the operator's commands ----------------------------------------------------------------------------------------------
 
     async def migrate(self) -> tuple[int, int]:
-        before = await asyncio.to_thread(_version_of, self.path)
+        try:
+            before = await asyncio.to_thread(_version_of, self.path)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreDown(f"the store cannot be used ({self.name}): {error}") from None
         await self._ask(self._writer, lambda connection: None)
         return before, len(scripts(__package__))
 

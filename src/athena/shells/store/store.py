@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
 from athena.shells.store import queries
-from athena.shells.store.database import ENCRYPTED, Database, Query, SqlSteps
+from athena.shells.store.database import ENCRYPTED, Database, Query, SqlSteps, Value
 from athena.state.errors import StoreDown, StoreUnreadable, previous_not_found
+from athena.state.stored import last_event
 from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
 
 LOG = logging.getLogger("athena")
@@ -21,6 +24,8 @@ _DAY = 86400.0
 _TRIM_EVERY_S = 60.0
 _TRIMMED = 200
 """Objects that one transaction deletes: others get their turn between two of them."""
+_LOOKED_AT = 100
+"""Objects that are in memory at a time while all of them are looked at."""
 _SAY_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
@@ -34,11 +39,21 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int
 
 
+class Continued:
+    """A stored response that a request continues, for as long as somebody holds this."""
+
+    def __init__(self, owner: str, name: str) -> None:
+        self.owner = owner
+        self.name = name
+        self.is_gone = False
+        """Was it deleted meanwhile, by a request to this process?"""
+
+
 class Store:
     """Responses and conversations in a database. Every method that takes an `owner` sees only what that owner made.
 
     Whatever writes returns when it is kept: a process that is killed then loses nothing of it. All methods raise StoreDown
-    where the database cannot be used, and StoreUnreadable where an object was encrypted with another key.
+    where the database cannot be used, whose cause says why, and StoreUnreadable where an object was encrypted with another key.
     """
 
     def __init__(
@@ -63,6 +78,7 @@ class Store:
         self._trimmed_at = time.monotonic()
         self._trimming: asyncio.Task[None] | None = None
         self._said_at = 0.0
+        self._continued: WeakSet[Continued] = WeakSet()
 
     # -- transactions, for other rooms that keep something here --------------------------------------------------------------
 
@@ -71,8 +87,7 @@ class Store:
         try:
             result = await self.database.write(steps)
         except StoreDown as error:
-            self._failed(error)
-            raise
+            raise self._failed(error) from error
         self._trim_in_time()
         return result
 
@@ -81,8 +96,7 @@ class Store:
         try:
             await self.database.put(query)
         except StoreDown as error:
-            self._failed(error)
-            raise
+            raise self._failed(error) from error
         self._trim_in_time()
 
     def _trim_in_time(self) -> None:
@@ -100,8 +114,7 @@ class Store:
                 await self.database.settle()
             return await self.database.read(steps)
         except StoreDown as error:
-            self._failed(error)
-            raise
+            raise self._failed(error) from error
 
     async def _found(self, name: str, steps: Callable[[], SqlSteps[_Result | None]]) -> _Result | None:
         """The same for one that looks for the row of this name, which never changes once it is there: only where it is not
@@ -112,23 +125,23 @@ class Store:
                 await self.database.settle()
                 found = await self.database.read(steps)
         except StoreDown as error:
-            self._failed(error)
-            raise
+            raise self._failed(error) from error
         return found
 
     async def _settle(self) -> None:
         try:
             await self.database.settle()
         except StoreDown as error:
-            self._failed(error)
-            raise
+            raise self._failed(error) from error
 
-    def _failed(self, error: StoreDown) -> None:
+    def _failed(self, error: StoreDown) -> StoreDown:
+        """Count and log a failure. Returns what whoever asked is told: where the store is, only the operator is to know."""
         self._on_failure()
         now = time.monotonic()
         if not self._said_at or now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
             LOG.error("%s", error.message)
+        return StoreDown("the store of this gateway cannot be used at the moment; its operator finds the reason in its log")
 
     def sealed(self, content: bytes, place: str) -> bytes:
         """Content as it is stored; `place` names its row, in which alone it can be read again."""
@@ -144,19 +157,29 @@ class Store:
 
     # -- responses -----------------------------------------------------------------------------------------------------------
 
-    async def put_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = (), lease: float = 0.0) -> None:
-        """Keep a response; with it, `items` are added to its conversation. `lease`: until when the maker of an open response
-        is taken for alive."""
+    async def put_response(
+        self,
+        response: StoredResponse,
+        *,
+        items: Sequence[StoredItem] | None = None,
+        events: Sequence[StoredEvent] = (),
+        lease: float = 0.0,
+    ) -> None:
+        """Keep a response. `items`: it is finished, so with it they are added to its conversation, and its lock on that ends.
+        `events`: its stream begins with them. `lease`: until when the maker of an open response is taken for alive."""
         query = queries.put_response(self._sealed_response(response), lease)
         owner, conversation = response.owner, response.conversation
-        if not items or conversation is None:
+        if not events and (items is None or conversation is None):
             await self.put(query)
             return
-        kept, now = self._sealed_items(items), self._clock()
+        kept, shown, now = self._sealed_items(items or ()), self._sealed_events(response.id, events), self._clock()
 
         def steps() -> SqlSteps[None]:
             yield query
-            yield from queries.add_items(owner, conversation, kept, now)
+            yield from queries.put_events(response.id, shown)
+            if items is not None and conversation is not None:
+                yield from queries.add_items(owner, conversation, kept, now)
+                yield from queries.unlock_conversation(conversation, response.id)
 
         await self.write(steps)
 
@@ -170,15 +193,28 @@ class Store:
         self._trim_in_time()
         return None
 
-    async def finish_response(self, response: StoredResponse, *, items: Sequence[StoredItem] = ()) -> bool:
-        """What became of an open response. False: it was cancelled or deleted meanwhile, and stays so."""
+    async def finish_response(
+        self, response: StoredResponse, *, items: Sequence[StoredItem] = (), events: Sequence[StoredEvent] = ()
+    ) -> bool:
+        """What became of an open response, whose lock on its conversation ends. With it, `events` and a last one that says what
+        became of it end its stream, so that whoever finds a response that is over finds the end of its stream. False: it was
+        cancelled or deleted meanwhile, and stays so."""
         sealed, kept, now = self._sealed_response(response), self._sealed_items(items), self._clock()
+        shown = self._sealed_events(response.id, events)
 
         def steps() -> SqlSteps[bool]:
             finished = yield from queries.finish_response(sealed)
-            if finished and kept and sealed.conversation is not None:
+            if sealed.conversation is not None:
+                yield from queries.unlock_conversation(sealed.conversation, sealed.id)
+            if not finished:
+                return False
+            yield from queries.put_events(response.id, shown)
+            number = yield from queries.next_event(response.id)
+            end = StoredEvent(number, last_event(response, number))
+            yield from queries.put_events(response.id, self._sealed_events(response.id, (end,)))
+            if kept and sealed.conversation is not None:
                 yield from queries.add_items(sealed.owner, sealed.conversation, kept, now)
-            return finished
+            return True
 
         return await self.write(steps)
 
@@ -204,7 +240,9 @@ class Store:
         return await self.read(partial(queries.latest_responses, limit))
 
     async def chain(self, owner: str, name: str) -> list[bytes] | None:
-        """The items of a response and of all that it continues, in order, as JSON arrays; None where it is not there.
+        """The items of a response and of all that it continues, from the last compaction on, in order, as JSON arrays: the
+        input and the output of each in turn. The items of a conversation that it follows stand as an output before all of
+        them. None where it is not there.
 
         Raises the error of a response that is not found where the beginning is gone: the model would miss it.
         """
@@ -213,14 +251,16 @@ class Store:
             return None
         if not found.is_whole:
             raise previous_not_found(name)
-        return [self.opened(content, each) for each, given, output in found.parts for content in (given, output)]
+        parts = [self.opened(content, each) for each, given, output in found.parts for content in (given, output)]
+        return [b"[]", self._joined(found.before), *parts] if found.before else parts
 
     async def chain_beside(
         self, owner: str, name: str, known: Callable[[str], _Known | None]
     ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
         """The same as the id of each response with its two arrays, or with what is `known` of it already, which is asked in
-        another thread."""
+        another thread. Items of a conversation, which may change, stand under a name that is made of what they are."""
         parts = self._glanced_chain(owner, name, known)
+        before: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
         if parts is None:
             found = await self._found(name, partial(queries.get_chain_beside, owner, name, known))
             if found is None:
@@ -228,7 +268,10 @@ class Store:
             if not found.is_whole:
                 raise previous_not_found(name)
             parts = found.parts
-        return [
+            if found.before:
+                joined = self._joined(found.before)
+                before = [(hashlib.blake2b(joined).hexdigest(), (b"[]", joined))]
+        return before + [
             (each, (self.opened(part[0], each), self.opened(part[1], each)) if type(part) is tuple else part)
             for each, part in parts
         ]
@@ -259,11 +302,23 @@ class Store:
 
     async def turns(self, owner: str, name: str) -> list[tuple[str, bytes, bytes]] | None:
         """The id, input and output of each response that one is built on, in order, itself the last; also of one that is not
-        finished, and where the beginning is gone. None: it is not there."""
-        found = await self.read(partial(queries.get_chain, owner, name, finished=False))
+        finished, and where the beginning is gone. The items of a conversation that they follow stand as an input before them,
+        under no id. None: it is not there."""
+        found = await self.read(partial(queries.get_chain, owner, name, shown=True))
         if found is None:
             return None
-        return [(each, self.opened(given, each), self.opened(output, each)) for each, given, output in found.parts]
+        turns = [(each, self.opened(given, each), self.opened(output, each)) for each, given, output in found.parts]
+        return [("", self._joined(found.before), b"[]"), *turns] if found.before else turns
+
+    def _joined(self, items: list[StoredItem]) -> bytes:
+        """Items of a conversation as a JSON array."""
+        return b"[%b]" % b",".join([self.opened(item.body, item.id) for item in items])
+
+    def continued(self, owner: str, name: str) -> Continued:
+        """Notes that a request continues this response: whoever keeps the continuation is told whether it is still there."""
+        continued = Continued(owner, name)
+        self._continued.add(continued)
+        return continued
 
     async def begin_response(self, owner: str, name: str, lease: float) -> bool:
         """A queued response is being made from now on. False: it was cancelled or deleted meanwhile."""
@@ -280,13 +335,15 @@ class Store:
 
     async def delete_response(self, owner: str, name: str) -> bool:
         """Forget it. What later responses are built on stays until they go. False: it is not there."""
+        for continued in self._continued:
+            if continued.name == name and continued.owner == owner:
+                continued.is_gone = True
         await self._settle()  # whoever continues it is to be seen
         return await self.write(partial(queries.delete_response, owner, name))
 
-    async def add_events(self, name: str, events: list[StoredEvent]) -> None:
-        """Keep events of the stream of a background response."""
-        kept = [StoredEvent(event.number, self.sealed(event.body, f"{name}#{event.number}")) for event in events]
-        await self.write(partial(queries.add_events, name, kept))
+    async def add_events(self, name: str, events: Sequence[StoredEvent]) -> bool:
+        """Keep events of the stream of a background response. False: it was ended or deleted, so its maker is to stop."""
+        return await self.write(partial(queries.add_events, name, self._sealed_events(name, events)))
 
     async def events(self, name: str, after: int, limit: int = 1000) -> list[StoredEvent]:
         """Those after a number. Whose response it is, the caller has looked."""
@@ -316,17 +373,43 @@ class Store:
         now = self._clock()
         return await self.write(partial(queries.lock_conversation, owner, name, holder, now, now + for_s))
 
+    async def renew_lock(self, name: str, holder: str, for_s: float) -> bool:
+        """Whoever holds the lock is alive. False: it holds it no longer."""
+        return await self.write(partial(queries.renew_lock, name, holder, self._clock() + for_s))
+
     async def unlock_conversation(self, name: str, holder: str) -> None:
         await self.write(partial(queries.unlock_conversation, name, holder))
 
-    async def add_items(self, owner: str, name: str, items: Sequence[StoredItem]) -> bool:
-        """Behind those that are there. False: there is no such conversation."""
-        return await self.write(partial(queries.add_items, owner, name, self._sealed_items(items), self._clock()))
+    async def add_items(self, owner: str, name: str, items: Sequence[StoredItem], *, holder: str = "") -> bool:
+        """Behind those that are there; the lock of the `holder` ends. False: there is no such conversation."""
+        kept, now = self._sealed_items(items), self._clock()
+
+        def steps() -> SqlSteps[bool]:
+            added = yield from queries.add_items(owner, name, kept, now)
+            if holder:
+                yield from queries.unlock_conversation(name, holder)
+            return added
+
+        return await self.write(steps)
+
+    async def add_new_items(self, owner: str, name: str, items: Sequence[StoredItem]) -> bool | str:
+        """The same, where no id may be that of another item. Returns that id where one is: then nothing is added."""
+        return await self.write(partial(queries.add_new_items, owner, name, self._sealed_items(items), self._clock()))
 
     async def items(self, name: str, *, after: int | None, limit: int, newest_first: bool) -> list[StoredItem]:
         """Those after a position. Whose conversation it is, the caller has looked."""
         found = await self.read(partial(queries.get_items, name, after, limit, newest_first=newest_first))
         return [StoredItem(item.id, self.opened(item.body, item.id)) for item in found]
+
+    async def items_since(self, name: str, is_first: Callable[[bytes], bool], limit: int) -> tuple[list[StoredItem], int]:
+        """The newest items in their order, from the last one on of whose JSON this is true, or from the beginning, and the
+        position behind the last of them. Whose conversation it is, the caller has looked."""
+
+        def begins(item: StoredItem) -> bool:
+            return is_first(self.opened(item.body, item.id))
+
+        found, behind = await self.read(partial(queries.get_items_since, name, begins, limit))
+        return [StoredItem(item.id, self.opened(item.body, item.id)) for item in found], behind
 
     async def item(self, owner: str, name: str, conversation: str | None = None) -> tuple[StoredItem, int] | None:
         """An item of a conversation, or of any of the owner's, and its position."""
@@ -356,6 +439,24 @@ class Store:
                 break
         return gone
 
+    async def unreadable(self) -> dict[str, tuple[int, int]]:
+        """Of each kind of which some cannot be decrypted: how many that are, and of how many."""
+        found: dict[str, tuple[int, int]] = {}
+        for table in queries.CONTENTS:
+            bad = total = 0
+            after: tuple[Value, ...] = ()
+            while rows := await self.read(partial(queries.get_contents, table, after, _LOOKED_AT)):
+                total += len(rows)
+                after = rows[-1][2]
+                for name, content, _ in rows:
+                    try:
+                        self.opened(content, name)
+                    except StoreUnreadable:
+                        bad += 1
+            if bad:
+                found[table] = bad, total
+        return found
+
     async def _trim_quietly(self) -> None:
         try:
             await self.trim()
@@ -377,6 +478,9 @@ class Store:
             input=self.sealed(response.input, response.id),
             output=self.sealed(response.output, response.id),
         )
+
+    def _sealed_events(self, name: str, events: Sequence[StoredEvent]) -> list[StoredEvent]:
+        return [StoredEvent(event.number, self.sealed(event.body, f"{name}#{event.number}")) for event in events]
 
     def _sealed_items(self, items: Sequence[StoredItem]) -> list[StoredItem]:
         return [StoredItem(item.id, self.sealed(item.body, item.id)) for item in items]
