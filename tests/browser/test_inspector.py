@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from athena.recording.filters import Filter
 from athena.serving.learning import Lesson
 from athena.serving.route_health import RouteReport, RouteState
 from athena.shells.inspector import shared_page
-from support.inspected import broken, health, hostile, leaked, long_answer, row, rows, sessions, talks
+from support.inspected import Telling, broken, health, hostile, leaked, long_answer, mark, row, rows, sessions, talks
 from support.inspector_server import TOKEN, InspectorServer
 from support.patience import PATIENCE
 
@@ -111,6 +112,26 @@ def wait_until(page: Page, condition: str) -> None:
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, condition
         page.wait_for_timeout(20)
+
+
+FITS = "async ([row, filters]) => (await import('/inspect/page/list.js')).fits(row, filters)"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"q": "kimi"}, {"q": "KIMI no-such-word"}, {"q": "error"}, {"session": "7f3a"}, {"session": "f3a"}, {"model": "sonnet"},
+        {"model": "moon*"}, {"model": "*.5*"}, {"upstream": "open"}, {"upstream": "*router"}, {"program": "claude"},
+        {"outcome": "ok"}, {"outcome": "repaired"}, {"outcome": "error"}, {"outcome": "200"}, {"outcome": "refused"},
+        {"verdict": "error"}, {"kind": "served"}, {"repaired": "1"}, {"agent": "explore-1"}, {"since": "1794800000"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_live_rows_are_filtered_as_the_gateway_filters(tab: Watched, wanted: dict[str, str]) -> None:
+    page = tab.open()
+    for each in rows():
+        typed = msgspec.convert(wanted, Filter, strict=False)
+        assert page.evaluate(FITS, [msgspec.to_builtins(each), wanted]) == typed.holds(each), (each.id, wanted)
 
 
 def texts(page: Page, selector: str) -> list[str]:
@@ -230,8 +251,11 @@ def test_every_view_shows_what_happened(tab: Watched, server: InspectorServer) -
 def test_the_list_follows_what_happens(tab: Watched, server: InspectorServer) -> None:
     view = leaked()
     server.rows, server.views = [], {}
+    server.models = ["'; rm -rf ~; '", "$(id)", "moonshotai/kimi-k2:free", "other"]
     page = tab.open()
     assert "curl http://127.0.0.1" in page.inner_text(".empty.start")
+    page.wait_for_selector('.command:has-text("moonshotai/kimi-k2:free")')
+    assert "rm -rf" not in page.inner_text(".empty.start"), "what is copied into a shell holds plain names only"
     begun = msgspec.structs.replace(view.row, state="live", verdict="live", status=0)
     server.rows = [begun]
     server.tell("row", begun)
@@ -256,6 +280,35 @@ def test_the_list_follows_what_happens(tab: Watched, server: InspectorServer) ->
     page.wait_for_selector(".list .empty")
     assert [text for text in tab.said if "409" not in text] == []
     tab.said.clear()
+    tab.assert_clean()
+
+
+def test_the_figures_are_those_of_the_list(tab: Watched, server: InspectorServer) -> None:
+    """Drawn before the list's answer came, they were always those of the search before."""
+    page = tab.open()
+
+    def listed(*expected: int) -> None:
+        wanted = "\\n".join(map(str, expected))
+        wait_until(page, f"[...document.querySelectorAll('.overview b')].map(e => e.innerText).join('\\n') === '{wanted}'")
+        assert page.locator(".row").count() == expected[0]
+
+    listed(8, 1, 1, 1, 1)
+    page.fill(".search", "zzzz")
+    listed(0, 0, 0, 0, 0)
+    page.fill(".search", "")
+    listed(8, 1, 1, 1, 1)
+    page.click("button:has-text('Repaired')")
+    listed(1, 1, 0, 0, 0)
+    page.click("button:has-text('Echo')")
+    listed(1, 0, 1, 0, 0)
+    page.click(".list button:has-text('All')")
+    listed(8, 1, 1, 1, 1)
+    server.tell("row", row(40, state="live", verdict="live"))
+    listed(9, 1, 1, 1, 2)
+    page.focus(".overview a >> nth=4")
+    server.tell("row", row(40))
+    listed(9, 1, 1, 1, 1)
+    assert page.evaluate("document.activeElement.innerText").endswith("in flight"), "who uses the figures may go on"
     tab.assert_clean()
 
 
@@ -346,11 +399,37 @@ def test_nothing_is_wider_than_the_window(tab: Watched, server: InspectorServer)
     tab.assert_clean()
 
 
+def test_a_long_name_of_a_model_stays_beside_its_state(tab: Watched, server: InspectorServer) -> None:
+    long = "accounts/an-organisation/deployments/" + "qwen3-coder-480b-a35b-instruct-" * 4
+    server.health = [msgspec.structs.replace(health()[0], model=long)]
+    counts: dict[str, Any] = {"answers": 1, "judged": 1, "bad": 0, "good_canaries": 0, "first_byte_s": None}
+    server.routes = [RouteReport(upstream="acmecorp", model=long, state=RouteState.IN, found={}, **counts)]
+    page = tab.open("#/health")
+    page.wait_for_selector(".health-card")
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        names = page.locator(".health-card header div").bounding_box()
+        assert names is not None
+        for beside in (".dot", ".pill", ".jump"):
+            box = page.locator(f".health-card header {beside}").bounding_box()
+            assert box is not None
+            assert names["y"] <= box["y"] <= names["y"] + names["height"], (width, beside)
+        assert page.evaluate(OVERFLOW) <= 0
+    page.set_viewport_size({"width": 1280, "height": 800})
+    short, long_one = (page.locator(f".routes tbody td >> nth={place}").bounding_box() for place in (0, 1))
+    assert short is not None
+    assert long_one is not None
+    assert short["width"] >= 60, "a short name stands on one line"
+    assert long_one["width"] > 3 * short["width"]
+    tab.assert_clean()
+
+
 def test_a_conversation_leads_to_its_exchanges(tab: Watched, server: InspectorServer) -> None:
     page = tab.open("#/conversations")
     page.wait_for_selector(".empty:has-text('Nothing is stored')")
     server.talks = talks()
     page.keyboard.press("l")
+    wait_until(page, "document.body.dataset.view !== 'conversations'")
     page.keyboard.press("c")
     page.click("a:has-text('resp_ath0001')")
     page.wait_for_selector("[data-response=resp_ath0002]")
@@ -413,6 +492,33 @@ def test_the_keys_reach_everything(tab: Watched, server: InspectorServer) -> Non
     night = page.evaluate(dark)
     page.emulate_media(color_scheme="light")
     assert night != page.evaluate(dark)
+    tab.assert_clean()
+
+
+def test_enter_opens_what_was_chosen_after_a_click_on_a_filter(tab: Watched) -> None:
+    page = tab.open()
+    page.click(".list button:has-text('Errors')")
+    wait_until(page, "document.querySelectorAll('.row').length === 1")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".banner.bad")
+    tab.assert_clean()
+
+
+def test_a_repaired_call_shows_its_arguments_once(tab: Watched, server: InspectorServer) -> None:
+    told = Telling(row(70, verdict="repaired", repairs=1))
+    arguments = '{"path": "a.py"}'
+    events = [
+        {"event": "ToolCallStart", "call": 0, "id": "call_1", "name": "Read"},
+        {"event": "ToolCallDelta", "call": 0, "arguments": arguments},
+        {"event": "ToolCallComplete", "call": 0, "id": "call_1", "name": "Read", "arguments": arguments, "repaired": True},
+    ]
+    told.step(0.1, "{'path': 'a.py'}", events, arguments, mark("repair", "repair", "the arguments were repaired", 2, 0))
+    view = told.view()
+    server.rows, server.views = [view.row], {view.row.id: view}
+    page = tab.open("#/x/req_0070")
+    page.wait_for_selector(".ev .box.call")
+    assert page.inner_text(".ev .box.call").count(arguments) == 1
     tab.assert_clean()
 
 

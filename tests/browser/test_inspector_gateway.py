@@ -82,6 +82,7 @@ def test_a_leaked_call_is_seen_replayed_exported_and_shared(page: Page, server: 
     token = token_of(server)
     page.goto(f"{server.url}/inspect?token={token}")
     page.wait_for_selector(".empty.start:has-text('Nothing has come through yet')")
+    page.wait_for_selector(f".command:has-text('{MODEL}')")
     ask(server, "req_leak")
     page.click('.row[data-id="req_leak"]')
     page.wait_for_selector(".step .ev .mark-line")
@@ -223,6 +224,22 @@ def test_a_gateway_key_opens_it_and_the_lanes_of_a_request_in_flight_grow(page: 
                 page.wait_for_selector('.lane.ev .box.text:has-text("two")')
                 page.wait_for_selector('.lane.cl .box:has-text("two")')
                 assert page.inner_text(".titles .pill") == "in flight"
+                # What is known so far is told, in the list as in the head, and nothing that is not.
+                page.wait_for_selector('.row[data-id="req_live"]:has-text("streaming · 2 chunks · ")')
+                page.wait_for_selector('.fact:has-text("chunks"):has-text("2")')
+                facts = page.inner_text(".facts")
+                assert "so far" in facts
+                assert "total" not in facts
+                assert "tokens" not in facts
+                assert " 0 ms" not in facts.replace("\n", " ")
+                page.keyboard.press("r")
+                page.keyboard.press("e")
+                page.evaluate("location.hash = '#/x/req_live/replay'")
+                page.keyboard.press("4")
+                page.wait_for_selector('.pane-timing .figure:has-text("so far"):has-text("2 chunks")')
+                assert page.query_selector(".replay-form") is None
+                assert page.inner_text(".note-line") == ""
+                page.keyboard.press("1")
                 upstream.finish()
                 assert b"[DONE]" in answer.read()
             page.wait_for_selector("[data-tab=replay]")
@@ -235,3 +252,4 @@ def test_a_gateway_key_opens_it_and_the_lanes_of_a_request_in_flight_grow(page: 
             page.click(".row:has-text('/v1/models')")
             page.wait_for_selector(".banner:has-text('refused before any upstream was asked')")
             page.wait_for_selector('.lane.cl .box:has-text("status 401")')
+            assert page.inner_text(".lane.up") == "", "no upstream was asked, so none sent an end"

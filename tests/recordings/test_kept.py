@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import os
 import random
@@ -9,13 +11,16 @@ import re
 import resource
 import signal
 import sqlite3
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +28,37 @@ import msgspec
 import openai
 import pytest
 from click.testing import CliRunner, Result
+from rich.cells import cell_len
 
 from athena.model.request import Kept
 from athena.recording import file, lines
 from athena.recording.compare import difference
-from athena.recording.filters import Filter
+from athena.recording.filters import MOST_ROWS, Filter, Position
 from athena.recording.lines import Recording
+from athena.recording.packed import PackedExchange
 from athena.recording.parted import Parted, opened
 from athena.recording.replay import replay
 from athena.recording.room import Room
 from athena.recording.served_by import SettingsMemo
 from athena.recording.show import row_of
 from athena.recording.tap import RecordingTap
-from athena.recording.view import ReplayResult, View
-from athena.serving.record import RequestRecord
+from athena.recording.view import ExchangeRow, ReplayResult, View
+from athena.serving.record import FIELDS, RequestRecord
 from athena.serving.serving import Serving
-from athena.shells.cli import cli
+from athena.shells import daemon
+from athena.shells.cli import cli, record
+from athena.shells.config import RecordSettings, hash_key
 from athena.shells.migrations import scripts
+from athena.shells.recorder import sources
 from athena.shells.recorder.archive import Archive, _unpacked
-from athena.shells.recorder.recorder import DATABASE
+from athena.shells.recorder.recorder import DATABASE, Recorder
 from athena.shells.recorder.ring import Ring, live_row
+from athena.shells.recorder.sources import GatewaySource
 from athena.shells.recorder.token import inspector_token
 from athena.shells.recorder.writer import RecordingWriter
 from athena.testing import replayed_upstream
 from support.athena_process import serving
+from support.config_file import load_config
 from support.gateway_process import GatewayThread, running_gateway
 from support.patience import PATIENCE
 from support.plain_upstream import PlainUpstream, Reply
@@ -135,6 +147,112 @@ def test_a_growing_session_is_stored_once(tmp_path: Path) -> None:
         assert archive.load(f"turn_{turns - 1}") == last.whole(), "what its turns are told by stays as long as it is needed"
 
 
+def turns_of_a_session(count: int, wall: float) -> list[RecordingTap]:
+    """Requests of one session, one after another, at times with more digits than a recording tells."""
+    taps = list(made_taps(count))
+    for number, tap in enumerate(taps):
+        assert tap.asked_as is not None
+        headers = {"x-claude-code-session-id": "s-1"}
+        tap.asked_as = msgspec.structs.replace(tap.asked_as, wall=wall + number, headers=headers)
+    return taps
+
+
+@pytest.mark.parametrize("wall", [1763458000.1234567, 1763458000.1234562, 1763458000.123456])
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_a_request_is_not_compared_with_itself(tmp_path: Path, wall: float, earlier_version: bool) -> None:
+    """The request before one in its session is another one, also where a database holds times with more digits."""
+    taps = turns_of_a_session(5, wall)
+    ring = Ring(most=10, most_bytes=1 << 20)
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.put([tap.parted(()) for tap in taps])
+        if earlier_version:
+            for number in range(5):
+                values = (wall + number, f"req_{number}")
+                archive._database.execute("UPDATE exchanges SET at = ? WHERE name = ?", values)
+        for tap in taps:
+            ring.add(tap)
+        for number, row in enumerate(reversed(archive.rows(Filter())[0])):
+            before = f"req_{number - 1}" if number else None
+            for found in (archive.before(row), ring.before(ring.row(row.id))):
+                assert (found[0] if found is not None else None) == before
+
+
+def test_times_are_the_same_in_a_row_and_in_the_database(tmp_path: Path) -> None:
+    (tap,) = turns_of_a_session(1, 1763458000.1234567)
+    with Archive(tmp_path / DATABASE) as archive:
+        (row,) = archive.add_parted([tap.parted(())])
+        assert archive._database.execute("SELECT at FROM exchanges").fetchone() == (row.at,)
+        assert live_row(tap, ()).at == row.at
+
+
+def followed(pages: Callable[[Position | None], tuple[list[ExchangeRow], Position | None]], most: int = 50) -> list[str]:
+    """The names on all pages, from the first to the last."""
+    rows, after = pages(None)
+    names = [row.id for row in rows]
+    while after is not None:
+        assert len(names) < most, "it never ends"
+        rows, after = pages(Position.of(after.cursor))
+        assert rows, "a page follows that has nothing"
+        names += [row.id for row in rows]
+    return names
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.parametrize("wall", [1763458000.1234567, 1763458000.1234562])
+def test_pages_hold_every_exchange_once(tmp_path: Path, limit: int, wall: float) -> None:
+    """Also those of one moment, and in databases whose times have more digits than rows."""
+    taps = turns_of_a_session(8, wall)
+    for tap in taps[3:6]:  # at one moment
+        tap.asked_as = taps[3].asked_as
+    ring = Ring(most=10, most_bytes=1 << 20)
+    for tap in taps:
+        ring.add(tap)
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.put([tap.parted(()) for tap in taps])
+        for tap in taps:
+            assert tap.asked_as is not None
+            values = (tap.asked_as.wall, tap.record.request_id)
+            archive._database.execute("UPDATE exchanges SET at = ? WHERE name = ?", values)
+        newest_first = [f"req_{number}" for number in reversed(range(8))]
+        for kept in (archive, ring):
+            assert followed(partial(kept.rows, Filter(), limit)) == newest_first
+            for row in kept.rows(Filter(), 8)[0]:
+                found = kept.rows(Filter(since=row.at, until=row.at), 8)[0]
+                assert {each.id for each in found} == ({row.id} if row.id not in newest_first[2:5] else {*newest_first[2:5]})
+            assert (kept.count(Filter()), kept.count(Filter(id="req_3")), kept.count(Filter(model="nobody"))) == (8, 1, 0)
+    for wrong in ("", "1", "1_", "_1", "nan_1", "1.0_x", "inf_1", "1.0_" + "9" * 30):
+        with pytest.raises(ValueError, match=r"convert|literal|no cursor"):
+            Position.of(wrong)
+
+
+def test_requests_in_flight_count_in_pages(tmp_path: Path) -> None:
+    async def check() -> None:
+        recorder = Recorder(RecordSettings(mode="memory"), "memory", tmp_path, tuple)
+        house = House({"base_url": "http://127.0.0.1:1/v1", "retries": {"attempts": 0}}, recorder)
+        servings = []
+        for number in range(6):
+            serving = house.serve({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]})
+            serving.record.request_id = f"req_{number}"
+            servings.append(serving)
+        for number in (0, 2, 5):
+            servings[number].close(1002.0)
+        assert [row.state for row in (await recorder.page(Filter(), 10))[0]].count("live") == 3
+        for limit in (1, 2, 4, 6, 7):
+            names: list[str] = []
+            rows, after = await recorder.page(Filter(), limit)
+            names += [row.id for row in rows]
+            while after is not None:
+                assert len(rows) == limit
+                rows, after = await recorder.page(Filter(), limit, after)
+                names += [row.id for row in rows]
+            assert sorted(names) == [f"req_{number}" for number in range(6)]
+        assert await recorder.count(Filter()) == 6
+        for serving in servings:
+            serving.close(1003.0)
+
+    asyncio.run(check())
+
+
 def test_what_went_well_goes_first(tmp_path: Path) -> None:
     now = sample().header.at
     day = 86400.0
@@ -187,14 +305,20 @@ def older_database(path: Path, version: int, recording: Recording) -> None:
             first = msgspec.msgpack.encode(
                 [(msgspec.structs.replace(parted.streams, data=b"", times=[]), len(parted.streams.data))]
             )
-            group = msgspec.msgpack.encode((len(first), zlib.compress(first + parted.streams.data), [parted.streams.times]))
-            heads = zlib.compress(msgspec.json.encode([bare]))
+            texts = ([b""],) if version > 4 else ()
+            packed = zlib.compress(first + parted.streams.data)
+            group = msgspec.msgpack.encode((len(first), packed, [parted.streams.times], *texts))
+            whose = msgspec.structs.astuple(parted.about.whose)
+            kept_heads = (
+                msgspec.msgpack.encode((FIELDS, [(parted.head, whose)])) if version > 4 else msgspec.json.encode([bare])
+            )
+            heads = zlib.compress(kept_heads)
             database.execute("INSERT INTO groups (uses, heads, streams) VALUES (1, ?, ?)", (heads, group))
             size = (parted.size,)
             database.execute("UPDATE exchanges SET row = x'', lines = x'', streams = NULL, grouped = 1, size = ?", size)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_an_older_database_keeps_what_it_holds(tmp_path: Path, version: int) -> None:
     older_database(tmp_path / "state" / DATABASE, version, sample())
     with Archive(tmp_path / "state" / DATABASE) as archive:
@@ -322,6 +446,34 @@ def running_writer(path: Path, lost: list[int], **more: Any) -> Iterator[Recordi
         writer.close()
 
 
+@pytest.mark.parametrize("part", ["packed", "unmasked", "parted"])
+def test_a_recording_that_cannot_be_made_takes_no_other_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Whether what passed cannot be put together, taken apart, or masked after a secret was found in it."""
+    room, lost, made = Room(1 << 20), list[int](), getattr(PackedExchange, part, None) or RecordingTap.packed
+
+    def fails_for_one(self: Any, *more: Any) -> Any:
+        if getattr(self, "name", "") == "req_1" or (part == "packed" and self.record.request_id == "req_1"):
+            raise ValueError("a fault of ours")
+        return made(self, *more)
+
+    monkeypatch.setattr(RecordingTap if part == "packed" else PackedExchange, part, fails_for_one)
+    with running_writer(tmp_path / DATABASE, lost) as writer:
+        writer._secrets = lambda: ("plain words",)
+        for tap in made_taps(3, room=room):
+            tap.record.error_message = "plain words"
+            writer.put(tap)
+        written(writer)
+    with Archive(tmp_path / DATABASE) as archive:
+        assert {row.id for row in archive.rows(Filter())[0]} == {"req_0", "req_2"}
+        kept = archive.load("req_0")
+    assert kept is not None
+    assert kept.outcome.record["error_message"] == "***"
+    assert (lost, room.taken - room.released) == ([1], 0)
+    assert "request req_1 could not be recorded" in caplog.text
+
+
 def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +579,7 @@ def ask_model(gateway: GatewayThread, session: str = "s-1") -> Any:
 @pytest.mark.parametrize("mode", ["memory", "disk"])
 def test_the_inspectors_data(tmp_path: Path, mode: str) -> None:
     """A leaked call, recorded and looked at, replayed with another format, exported, made a case, deleted."""
+    began = time.time()
     with replayed_upstream(SAMPLE) as upstream:
         config = {"base_url": upstream.url + "/v1", "state_dir": str(tmp_path / "state"), "record": {"mode": mode}}
         with running_gateway(config, tmp_path) as gateway:
@@ -462,7 +615,10 @@ def test_the_inspectors_data(tmp_path: Path, mode: str) -> None:
             assert file.decode(clean)[0].header.redacted
             assert b'"Read"' in asker.ask(f"/exchanges/{name}/case")[1]
             assert asker.json("/sessions")["sessions"][0]["id"] == "s-1"
-            assert asker.json("/health")["upstreams"][0]["leaks"] == 1
+            health = asker.json("/health")
+            assert health["upstreams"][0]["leaks"] == 1
+            assert began <= health["since"] <= row["at"], "nothing was counted before the gateway was there"
+            assert asker.json("/health?since=5")["since"] == 5
             assert asker.json("/exchanges?repaired=1&model=kimi&q=s-1")["rows"][0]["id"] == name
             assert asker.json("/exchanges?outcome=error")["rows"] == []
             check_endpoints(asker, gateway, name)
@@ -494,6 +650,8 @@ def check_endpoints(asker: Asker, gateway: GatewayThread, name: str) -> None:
     assert asker.ask("/exchanges", origin=gateway.url)[0] == 200
     assert asker.ask("/nothing")[0] == 404
     assert asker.ask("/exchanges?since=tomorrow")[0] == 400
+    assert asker.ask("/exchanges?cursor=tomorrow")[0] == 400
+    assert [asker.json(f"/exchanges?{query}")["total"] for query in ("", "model=nobody", "model=kimi")] == [1, 0, 1]
 
 
 def run(*arguments: str) -> Result:
@@ -536,6 +694,254 @@ def test_commands_on_files(tmp_path: Path) -> None:
     assert "deleted 1" in run("record", "delete", *where, "--outcome", "ok", "--yes").output
     assert run("record", "list", *where).output.strip() == "no exchanges"
     assert json.loads(run("record", "show", str(SAMPLE), "--json").output)["replay"]["equal"]
+    copies = [tmp_path / "a.athena", tmp_path / "b.athena"]
+    for copy in copies:
+        copy.write_bytes(SAMPLE.read_bytes())
+    run("record", "redact", *map(str, copies), "-o", str(copies[1]))
+    assert len(file.decode(copies[1].read_bytes())) == 2, "the output may be one of the files that are read"
+
+
+MANY = MOST_ROWS + 5
+"""More exchanges than one page of a list holds."""
+
+
+def configured(tmp_path: Path, **more: Any) -> tuple[str, str]:
+    """The flags that name a configuration of its own."""
+    settings = {"base_url": "http://127.0.0.1:9/v1", "state_dir": str(tmp_path / "state"), "port": 1, **more}
+    (tmp_path / "athena.yml").write_text(json.dumps(settings))
+    return "--config", str(tmp_path / "athena.yml")
+
+
+def filled(tmp_path: Path, recordings: list[Recording]) -> list[str]:
+    """An archive with these; returns their names, the newest first."""
+    with Archive(tmp_path / "state" / DATABASE) as archive:
+        archive.add(recordings)
+        return [row.id for row in archive.rows(Filter(), 1000)[0]]
+
+
+def test_a_filter_means_all_that_there_are(tmp_path: Path) -> None:
+    """Not only those of the first page, neither from the archive nor from a gateway."""
+    where = configured(tmp_path)
+    names = filled(tmp_path, [named(f"n{number}", number) for number in range(MANY)])
+    out = tmp_path / "all.athena"
+    exported = run("record", "export", *where, "--outcome", "ok", "--keep-text", "-o", str(out))
+    assert f"{MANY} exchanges" in exported.output
+    assert [each.header.id for each in file.decode(out.read_bytes())] == names
+    assert f"deleted {MANY}" in run("record", "delete", *where, "--outcome", "ok", "--yes").output
+    assert run("record", "list", *where).output.strip() == "no exchanges"
+
+
+def test_a_gateway_is_asked_page_by_page(tmp_path: Path) -> None:
+    config = {"base_url": "http://127.0.0.1:9/v1", "state_dir": str(tmp_path / "state"), "record": {"mode": "disk"}}
+    names = filled(tmp_path, [named(f"n{number}", number) for number in range(MANY)])
+    with (
+        running_gateway(config, tmp_path) as gateway,
+        GatewaySource(gateway.url, inspector_token(tmp_path / "state")) as source,
+    ):
+        assert [row.id for row in source.rows(Filter())] == names
+        assert [row.id for row in source.rows(Filter(), MANY - 2)] == names[:-2]
+        assert [row.id for row in source.rows(Filter(), 2)] == names[:2]
+        assert source.rows(Filter(id="n1", until=1.0)) == []
+
+
+def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    for stream, is_shown in ((terminal, True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert list(record._with_progress(list(range(200)), "exporting")) == list(range(200))
+        assert list(record._with_progress([1, 2], "exporting")) == [1, 2]
+        assert ("exporting" in stream.getvalue()) == is_shown
+
+
+def listed(*where: str) -> list[str]:
+    """The ids that the command lists."""
+    return [json.loads(line)["id"] for line in run("record", "list", *where, "--json").output.splitlines()]
+
+
+@pytest.mark.parametrize("found_by", ["port", "announcement"])
+def test_commands_cover_the_gateway_and_the_archive(tmp_path: Path, found_by: str) -> None:
+    """An import makes an archive on disk; what the running gateway holds in memory stays in sight."""
+    with replayed_upstream(SAMPLE) as upstream:
+        config = {"base_url": upstream.url + "/v1", "state_dir": str(tmp_path / "state"), "record": {"mode": "memory"}}
+        with running_gateway(config, tmp_path) as gateway, daemon.Home(tmp_path / "state").announced() as announce:
+            where = configured(tmp_path, port=gateway.port if found_by == "port" else 1)
+            if found_by == "announcement":
+                started = datetime.now(UTC).isoformat(timespec="seconds")
+                announce(daemon.DaemonState(pid=1, port=gateway.port, start_time=started, config_path="", url=gateway.url))
+            for _ in range(3):
+                ask_model(gateway)
+            held = [row["id"] for row in Asker(gateway, inspector_token(tmp_path / "state")).wait_for_rows(3)]
+            assert run("record", "import", *where, str(SAMPLE)).output.strip() == "req_1"
+            assert listed(*where) == [*held, "req_1"]
+            assert listed(*where, "--limit", "2") == held[:2]
+            for name in (held[1], "req_1"):
+                assert json.loads(run("record", "show", name, *where, "--json").output)["row"]["id"] == name
+            copy = str(tmp_path / "copy.athena")
+            run("record", "export", held[0], *where, "--keep-text", "-o", copy)
+            run("record", "import", *where, copy)
+            assert listed(*where) == [*held, "req_1"], "one that is in both is listed once"
+            run("record", "export", *where, "--outcome", "ok", "--keep-text", "-o", copy)
+            assert [each.header.id for each in file.decode(Path(copy).read_bytes())] == [*held, "req_1"]
+            assert "deleted 1" in run("record", "delete", held[0], *where, "--yes").output
+            assert listed(*where) == [*held[1:], "req_1"]
+            assert "deleted 3" in run("record", "delete", *where, "--outcome", "ok", "--yes").output
+            assert listed(*where) == []
+
+
+def test_a_session_is_meant_by_its_beginning(tmp_path: Path) -> None:
+    where = configured(tmp_path)
+    sessions = ["7f3a-1", "7f3a-2", "7f3b", "", "other 7f3a"]
+    filled(tmp_path, [named(f"n{number}", number, session=session) for number, session in enumerate(sessions)])
+    assert listed(*where, "--session", "7f3a") == ["n1", "n0"]
+    assert listed(*where, "--session", "7f3a-1") == ["n0"]
+    assert listed(*where, "--session", "7f") == ["n2", "n1", "n0"]
+    assert listed(*where, "--session", "3a") == []
+    ring = Ring(most=10, most_bytes=1 << 20)
+    for tap in turns_of_a_session(2, 1000.0):
+        ring.add(tap)
+    assert ring.count(Filter(session="s")) == 2
+
+
+def test_the_request_before_is_of_the_same_session() -> None:
+    """Not of another one whose name begins as its own."""
+    ring = Ring(most=10, most_bytes=1 << 20)
+    for tap, session in zip(turns_of_a_session(3, 1000.0), ("s-1", "s-10", "s-1"), strict=True):
+        assert tap.asked_as is not None
+        headers = {"x-claude-code-session-id": session}
+        tap.asked_as = msgspec.structs.replace(tap.asked_as, headers=headers)
+        ring.add(tap)
+    before = ring.before(ring.row("req_2"))
+    assert before is not None
+    assert before[0] == "req_0"
+
+
+def test_filters_take_what_is_shown() -> None:
+    """The words of the result column, and parts of names."""
+    row = ExchangeRow(id="r", at=1.0, status=200, outcome="ok", verdict="repaired", upstream="acmecorp", program="claude-cli/2")
+    refused = ExchangeRow(id="r", at=1.0, status=404, outcome="error", verdict="error", kind="refused", error="model_not_found")
+    left = ExchangeRow(id="r", at=1.0, status=200, outcome="client_closed", verdict="left")
+    for word, meant in (
+        ("ok", [row]),
+        ("repaired", [row]),
+        ("200", [row, left]),
+        ("error", [refused]),
+        ("refused", [refused]),
+        ("404", [refused]),
+        ("model_not_found", [refused]),
+        ("left", [left]),
+        ("client_closed", [left]),
+        ("served", []),
+        ("nothing", []),
+    ):
+        assert [each for each in (row, refused, left) if Filter(outcome=word).holds(each)] == meant, word
+    assert all(Filter(upstream=part).holds(row) for part in ("acme", "acmecorp", "CORP", "acme*"))
+    assert all(Filter(program=part).holds(row) for part in ("claude", "cli", "Claude*"))
+    assert not Filter(upstream="acme").holds(left)
+
+
+def long_rows() -> list[ExchangeRow]:
+    common: dict[str, Any] = {"at": 1763458000.0, "upstream": "openrouter", "upstream_model": "moonshotai/kimi-k2-0905"}
+    return [
+        ExchangeRow(
+            id="req_4da648f9bf4faca7558008c1",
+            model="openrouter/moonshotai/kimi-k2-0905",
+            status=200,
+            verdict="repaired",
+            calls=3,
+            text_calls=2,
+            session="7f3a9d2c-1111-2222-3333-444455556666",
+            duration_ms=123456.0,
+            **common,
+        ),
+        ExchangeRow(
+            id="req_2", model="漢字" * 6, status=404, verdict="error", kind="refused", error="model_not_found", **common
+        ),
+        ExchangeRow(id="r" * 300, model="m" * 3000, status=200, **common),
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 140, 200])
+def test_an_exchange_is_one_line_of_a_list(width: int) -> None:
+    heading, *told = record._table_lines(long_rows(), width)
+    assert len(told) == 3
+    assert all(cell_len(line.plain) <= width for line in (heading, *told))
+    assert {"time", "id", "model", "result"} <= set(heading.plain.split()), "no heading is cut"
+    assert set(heading.plain.split()) <= {"time", "id", "model", "upstream", "session", "result", "calls", "seconds"}
+    if width >= 80:
+        assert "req_4da648f9bf4faca7558008c1" in told[0].plain, "an id is whole, to be pasted"
+        assert "200 repaired" in told[0].plain
+        assert "kimi-k2-0905" in told[0].plain, "the end of a model's name tells most"
+    assert ("session" in heading.plain) == (width >= 140)
+    assert ("7f3a9d2c" in told[0].plain) == (width >= 140)
+
+
+def test_a_list_in_a_pipe_holds_all_and_is_not_padded_for_one_long_name() -> None:
+    heading, *told = (line.plain for line in record._table_lines(long_rows(), None))
+    assert "m" * 3000 in told[2]
+    assert "2 in text" in told[0]
+    assert "openrouter/moonshotai/kimi-k2-0905" in told[0]
+    assert max(map(len, (heading, *told[:2]))) < 250
+
+
+def test_another_gateway_lets_the_commands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the address with the token that it prints, or by a token or a key of the environment."""
+    key, theirs, ours = "sk-0123456789abcdef", tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    filled(theirs, [named("n1")])
+    where = configured(ours)
+    config = {
+        "base_url": "http://127.0.0.1:9/v1",
+        "state_dir": str(theirs / "state"),
+        "record": {"mode": "disk"},
+        "keys": [{"name": "ci", "hash": hash_key(key)}],
+    }
+    with running_gateway(config, theirs) as gateway:
+        token = inspector_token(theirs / "state")
+        with pytest.raises(Exception, match="asks for its inspector's token or a gateway key") as refused:
+            run("record", "list", *where, "--url", gateway.url)
+        assert "ATHENA_INSPECT_TOKEN" in str(refused.value)
+        assert "{" not in str(refused.value), "nobody wants to read JSON"
+        for pasted in (f"/inspect?token={token}", f"/inspect/?token={token}#/exchanges/n1", f"/?token={token}"):
+            assert listed(*where, "--url", gateway.url + pasted) == ["n1"]
+        assert listed(*where, "--url", f"{gateway.url.removeprefix('http://')}/inspect?token={token}") == ["n1"]
+        for shown in (key, token):
+            monkeypatch.setenv("ATHENA_INSPECT_TOKEN", shown)
+            assert listed(*where, "--url", gateway.url) == ["n1"]
+        monkeypatch.setenv("ATHENA_INSPECT_TOKEN", "wrong-and-secret")
+        with pytest.raises(Exception, match="asks for its inspector's token") as refused:
+            run("record", "list", *where, "--url", gateway.url)
+        assert "wrong-and-secret" not in str(refused.value)
+    with PlainUpstream({"/inspect/api/exchanges": Reply({"hello": 1})}) as upstream:
+        for url in (upstream.url, upstream.url + "/elsewhere"):
+            with pytest.raises(Exception, match=r"is no gateway of Athena|says 404"):
+                run("record", "list", *where, "--url", url)
+
+
+@pytest.mark.parametrize(("url", "is_sent"), [("http://127.0.0.1:9", True), ("localhost:9", True), ("http://a.example", False)])
+def test_this_machines_token_is_for_this_machine(
+    url: str, is_sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ATHENA_INSPECT_TOKEN", raising=False)
+    shown: list[str] = []
+    monkeypatch.setattr(sources, "GatewaySource", lambda address, token: shown.append(token))
+    config = load_config({"state_dir": str(tmp_path)}, tmp_path)
+    sources.source_of(config, url)
+    assert shown == [inspector_token(tmp_path) if is_sent else ""]
+
+
+def test_an_exact_id_wins(tmp_path: Path) -> None:
+    """Also where newer exchanges begin with it."""
+    where = configured(tmp_path)
+    for _ in range(5):
+        run("record", "import", *where, str(SAMPLE))
+    for name in ("req_1", "req_1.2", "req_1.4"):
+        assert json.loads(run("record", "show", name, *where, "--json").output)["row"]["id"] == "req_1"
+    with pytest.raises(Exception, match="several exchanges begin with req_:"):
+        run("record", "show", "req_", *where)
+    assert "deleted 1" in run("record", "delete", "req_1", *where, "--yes").output
+    assert listed(*where) == ["req_1.5", "req_1.4", "req_1.3", "req_1.2"]
 
 
 def test_off_where_others_could_read_it(tmp_path: Path) -> None:

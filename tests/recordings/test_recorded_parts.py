@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from unittest import mock
 
 import msgspec
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 
 from athena.dialects.plain_reads import SplicedRecord
 from athena.recording import lines
+from athena.recording.grouped import Grouping
 from athena.recording.parted import OrderedStreams, Streams
 from athena.recording.room import Room
+from athena.recording.searched import LARGE, SearchedBodies
+from athena.recording.served_by import SettingsMemo
 from athena.recording.tap import RecordingTap
 from athena.serving.record import RequestRecord
 from athena.serving.settings import Retries
@@ -122,11 +126,90 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
                 tap.gather()
     one, other = (tap.made(sorted(secrets)) for tap in taps)
     assert one == other
+    reads = sum(isinstance(line, lines.Read) for line in one.happened)
+    assert [tap.reads for tap in taps] == [reads, reads]
     for secret in secrets:
         assert secret.encode() not in one.upstream_bytes + one.client_bytes
         assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
     kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
     assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+
+
+PIECES = [b"words ", b"sk-plain-", b"1234", "schl\u00fcssel".encode(), b'a \\"quoted\\" secret', b"\\u0073k-plain-1234", b"\\n"]
+
+
+@examples(80)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((None, "", "athena", "sk-of-client-1", "sk-of-client-2")),
+            st.integers(0, 5),
+            st.lists(st.sampled_from([*PIECES, b"sk-of-client-1", b"sk-of-client-2"]), max_size=4).map(b"".join),
+        ),
+        max_size=8,
+    ),
+    st.sets(st.sampled_from(HIDDEN)),
+)
+@example([("sk-of-client-1", 0, b"sk-of-client-2"), ("sk-of-client-2", 1, b"sk-of-client-2")], set())
+@example([(None, 2, b"sk-plain-1234"), (None, 3, b"sk-plain-1234"), (None, 5, b"sk-plain-1234")], {"sk-plain-1234"})
+def test_exchanges_that_are_masked_together_are_masked_as_each_by_itself(
+    exchanges: list[tuple[str | None, int, bytes]], secrets: set[str]
+) -> None:
+    """Wherever a secret stands, and whoever else sent a request at that time."""
+    hidden, bodies, memo = tuple(sorted(secrets)), SearchedBodies(), SettingsMemo()
+    for large in (b"", b" " * LARGE):
+        taps = []
+        for key, place, data in exchanges:
+            tap = next(taps_of_nothing())
+            tap._key = key
+            assert tap.asked_as is not None
+            said = data + large
+            body = b'{"m":"%b","prompt_cache_key":"%b"}' % ((said, b"s") if place == 0 else (large, data))
+            tap.asked_as = msgspec.structs.replace(tap.asked_as, body=body if place < 2 else large)
+            if place == 2:
+                tap.passed(b"read", data, 1000.0)
+            if place == 3:
+                tap.notes.extend((1000.0, b'"%b"' % data, RECORDS[0]))
+            if place == 4:
+                tap.record.error_message = data.decode()
+            if place == 5:
+                tap.passed(data[:7], b"", 1000.0)
+                tap.passed(data[7:], b"", 1000.0)
+            taps.append(tap)
+        made = Grouping(hidden, memo, bodies, pytest.fail).groups([tap.packed() for tap in taps])
+        members = [member for group in made for member in group.members]
+        assert members == [tap.parted(hidden) for tap in taps]
+        for group in made:
+            held = (
+                group.heads,
+                group.plain,
+                *(piece for each in group.members for piece in (each.streams.texts, *each.bodies)),
+            )
+            assert not any(secret.encode() in piece for secret in secrets for piece in held if secret.isascii())
+
+
+@examples(200)
+@given(
+    st.lists(st.lists(st.sampled_from((b"a", b"ab", b"word", b"wor", b"d", b"rd" * 3)), max_size=12).map(b"".join), max_size=6),
+    st.sampled_from((b"word", b"ab", b"dw", b"rdrd")),
+    st.integers(1, 9),
+)
+def test_only_what_is_new_is_searched(bodies: list[bytes], word: bytes, part: int) -> None:
+    known = SearchedBodies()
+    with mock.patch("athena.recording.searched._PART", part):
+        for body in bodies:
+            searched = known.searched(("place",), body)
+            assert [searched.holds(each) for each in (word, b"a", word)] == [each in body for each in (word, b"a", word)]
+
+
+def test_searched_bodies_are_forgotten() -> None:
+    known = SearchedBodies()
+    for number in range(100):
+        known.searched((number % 40,), b"x" * 1_000_000)
+    assert known._bytes == sum(len(each.body) for each in known._last.values()) <= 16 * 1024 * 1024
+    for number in range(100):
+        known.searched((number,), b"x")
+    assert len(known._last) == 32
 
 
 @pytest.mark.parametrize("body", [b'{"prompt_cache_key":"sk-plain-1234"}', b'{"prompt_cache_key":"\\u0073k-plain-1234"}'])

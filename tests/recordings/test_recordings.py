@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,8 @@ from athena.recording.file import UnreadableRecording
 from athena.recording.filters import Filter, health_of, sessions_of
 from athena.recording.replay import Changes, replay
 from athena.recording.show import replayed_view, row_of, view_of
-from athena.serving.sessions import belonging
+from athena.serving import sessions
+from athena.serving.sessions import belonging, session_in
 from support.examples import examples
 from support.recorded import DIALECTS, KEY, Recorded, answers, cut
 from support.serving_values import next_send
@@ -118,6 +120,14 @@ def test_the_view_links_lanes_and_marks_what_was_done() -> None:
     assert "".join(item.text for item in view.reads if item.kind == "read").encode() == recording.upstream_bytes
 
 
+def test_what_only_the_client_is_told_is_nothing_that_an_upstream_sent() -> None:
+    refusal = json.dumps({"error": {"message": "no such key", "type": "authentication_error"}}).encode()
+    recording = Recorded().serve("anthropic_messages", "openai_chat/m", (401, [refusal]))
+    view = view_of(recording)
+    assert [item.kind for item in view.reads] == ["attempt", "head", "read", "end", "told"]
+    assert [(write.step, write.status) for write in view.writes] == [(4, 401)]
+
+
 def test_rows_sessions_and_health() -> None:
     (recording,) = file.decode(SAMPLE.read_bytes())
     row = row_of(recording)
@@ -205,6 +215,34 @@ def test_sessions_as_clients_name_them() -> None:
     assert (codex.session, codex.agent) == ("s", "t")
     assert belonging({}, b'{"prompt_cache_key": "p"}').session == "p"
     assert belonging({}, b"no json").session == ""
+
+
+NAMING = {"user_id": "user_1__session_0192aaaa-bbbb"}
+FIELDS_OF_BODIES = st.sampled_from(
+    (
+        ("metadata", NAMING),
+        ("metadata", {"user_id": "somebody"}),
+        ("metadata", {"session_id": "of metadata"}),
+        ("metadata", None),
+        ("messages", [{"x": 1, "metadata": NAMING}]),
+        ("messages", [{"content": 'as JSON: ,"metadata":{"user_id":"session_01234567"}}'}]),
+        ("messages", {"a": [1], "metadata": NAMING, "prompt_cache_key": "inner"}),
+        ("prompt_cache_key", "p"),
+        ("session_id", "s"),
+        ("max_tokens", 3),
+    )
+)
+
+
+@examples(200)
+@given(st.lists(FIELDS_OF_BODIES, max_size=5), st.booleans())
+def test_metadata_at_the_end_of_a_body_is_what_the_whole_body_says(fields: list[tuple[str, Any]], is_spaced: bool) -> None:
+    """Names may stand twice in an object, in objects inside of it, and in texts."""
+    comma, colon = (", ", ": ") if is_spaced else (",", ":")
+    told = [f'"{name}"{colon}' + json.dumps(value, separators=(comma, colon)) for name, value in fields]
+    body = f"{{{comma.join(told)}}}".encode()
+    said = sessions._decode(body)
+    assert session_in(body) == (sessions._named(said.metadata) or sessions._chosen(said))
 
 
 @examples(100)

@@ -158,6 +158,40 @@ def test_500_secrets_are_gone_and_events_stay() -> None:
     assert len(planted) >= 500
 
 
+def test_what_the_line_of_a_request_says_is_redacted() -> None:
+    """A failure quotes what a person or an upstream wrote, and a warning names fields that a client made up."""
+    said = json.dumps({"error": {"message": "mail joe.miller@corpzebra.example, number 078051120", "code": "zweisteincode"}})
+    recording = Recorded().serve(
+        "anthropic_messages", "openai_chat/m", (400, [said.encode()]), stream=False, query="user=zweistein&beta=true"
+    )
+    assert "corpzebra" in recording.outcome.record["error_message"]
+    record = {
+        **recording.outcome.record,
+        "path": "/zweistein/v1/messages",
+        "url": "https://zweistein.example/tenant-zweistein/v1/chat/completions",
+        "warning_text": "zweisteinfield dropped: not known here",
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "new_field": "of zweistein",
+    }
+    loss = {"path": "messages[0].zweisteinfield", "reason": 'got "zweistein"', "action": "dropped"}
+    details = {**recording.outcome.details, "losses": [loss], "answer_losses": [loss], "new_detail": ["zweistein"]}
+    recording = msgspec.structs.replace(
+        recording,
+        request=msgspec.structs.replace(recording.request, path="/zweistein/v1/messages"),
+        outcome=lines.RecordedOutcome(record, details),
+    )
+    clean = redacted(recording, KEY)
+    text = file.encode(clean).decode()
+    for word in ("joe", "corpzebra", "078051120", "zweistein", "0af7651916cd43dd8448eb211c80319c"):
+        assert word not in text, word
+    assert clean.request.query == "beta=true"
+    assert clean.outcome.record["status"] == recording.outcome.record["status"]
+    assert clean.outcome.record["outcome"] == recording.outcome.record["outcome"]
+    assert clean.outcome.record["upstream"] == "openai_chat"
+    assert clean.outcome.details["losses"][0]["action"] == "dropped"
+    assert clean.outcome.details["attempts"] == recording.outcome.details["attempts"]
+
+
 def spellings(value: str) -> tuple[str, ...]:
     """A secret as it may stand in a file: plain, in a JSON string, and in a JSON string inside of one."""
     once = json.dumps(value, ensure_ascii=False)[1:-1]

@@ -35,6 +35,7 @@ class InspectorServer:
         self.lessons: list[Lesson] = []
         self.routes: list[RouteReport] = []
         self.talks: list[ToldTalk] = []
+        self.models: list[str] = []
         self.mode = "memory"
         self.asked: list[str] = []
         self.replays: list[dict[str, str]] = []
@@ -144,6 +145,8 @@ class InspectorServer:
                 self._json(handler, {"talks": [told.talk for told in self.talks], "keeps": True})
             case ["conversations", name]:
                 self._json(handler, next(told for told in self.talks if name in (told.talk.id, *told.talk.responses)))
+            case ["models"]:
+                self._json(handler, {"models": self.models})
             case ["live"]:
                 self._live(handler)
             case _:

@@ -356,7 +356,7 @@ def _responses_history(body: dict[str, Any]) -> list[Entry]:
     found: list[Entry] = []
     for item in [{"role": "user", "content": body["input"]}] if isinstance(body["input"], str) else body["input"]:
         match item.get("type", "message"):
-            case "message":
+            case "message" if item.get("role") is not None:  # else it only names an item
                 found.append(Entry("user" if item["role"] == "user" else "text", _flat(item["content"])))
             case "reasoning":
                 text = "".join(part["text"] for part in (*item["summary"], *(item.get("content") or ())))

@@ -69,18 +69,26 @@ def case_of(recording: Recording, changes: Changes = NO_CHANGES, *, redact_with:
 _read = reader(Case)
 
 
-def read_case(text: str) -> Case:
-    """A case file. Raises UnreadableRecording."""
+def read_case(text: str, name: str = "") -> Case:
+    """A case file. Raises UnreadableRecording, which names the file if its name is given."""
     try:
         return _read(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise UnreadableRecording(f"this is no case: {error}") from None
+        raise UnreadableRecording(f"{name + ': ' if name else ''}this is no case: {error}") from None
+
+
+def case_recording(case: Case, name: str = "") -> Recording:
+    """The exchange of a case. Raises UnreadableRecording, which names the file if its name is given."""
+    recordings = file.decode(case.recording.encode(), name)
+    if len(recordings) != 1:
+        where = f"{name}: " if name else ""
+        raise UnreadableRecording(f"{where}a case holds one exchange; this one holds {len(recordings)}")
+    return recordings[0]
 
 
 def run_case(case: Case, changes: Changes = NO_CHANGES, targets: Sequence[Target] | None = None) -> list[Difference]:
     """What differs from what is expected; nothing: the case is green."""
-    (recording,) = file.decode(case.recording.encode())
-    given = replay(recording, changes if changes != NO_CHANGES else case.changes, targets=targets)
+    given = replay(case_recording(case), changes if changes != NO_CHANGES else case.changes, targets=targets)
     now = told(given.events)
     found = [
         Difference(at=number, was=_event(case.expect, number), now=_event(now, number))

@@ -134,11 +134,28 @@ def _first_difference(before: bytes, after: bytes) -> str:
 def common_prefix(one: bytes, other: bytes) -> int:
     """How many bytes both begin with."""
     low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
+    # In each comparison one of them is looked at where it is, and not copied.
+    if other.startswith(one[:high]):
         return high
     while high - low > 1:
         middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
+        if other.startswith(one[low:middle], low):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def common_suffix(one: bytes, other: bytes, most: int) -> int:
+    """How many bytes both end with, at most that many."""
+    if not most:
+        return 0
+    low, high = 0, most
+    if other.endswith(one[-high:]):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if other.endswith(one[len(one) - middle : len(one) - low], 0, len(other) - low):
             low = middle
         else:
             high = middle

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from athena.recording.compare import common_prefix
+from athena.recording.compare import common_prefix, common_suffix
 
 _BEGINNINGS = re.compile(rb'\{"(?:role|type|id|name|parts|text|function|functionCall|functionResponse)"')
 _SHORTEST = 48
@@ -25,7 +25,7 @@ def delta(base: bytes, body: bytes) -> bytes | None:
     """How `body` follows from `base`; None where it does not."""
     start = common_prefix(base, body)
     rest = min(len(base), len(body)) - start
-    end = _common_suffix(base, body, rest)
+    end = common_suffix(base, body, rest)
     pieces: list[list[int] | bytes] = []
     if start:
         pieces.append([0, start])
@@ -43,22 +43,6 @@ def restored(base: bytes, told: bytes) -> bytes:
     """The body of which `delta` told."""
     pieces: list[list[int] | bytes] = msgspec.msgpack.decode(told)
     return b"".join(piece if isinstance(piece, bytes) else base[piece[0] : piece[0] + piece[1]] for piece in pieces)
-
-
-def _common_suffix(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes both end with, at most that many."""
-    if not most:
-        return 0
-    low, high = 0, most
-    if one[-high:] == other[-high:]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _matched(base: bytes, offset: int, body: bytes) -> list[list[int] | bytes]:

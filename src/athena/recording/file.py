@@ -28,9 +28,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class UnreadableRecording(AthenaError):
-    """A recording cannot be read: it is none, a newer version made it, or it was cut.
+    """A recording cannot be read: it is none, it is empty, a newer version made it, or it was cut.
 
-    The message names the line; export it again with the version that reads it.
+    The message names the file and the line; export it again with the version that reads it.
     """
 
     code = "unreadable_recording"
@@ -45,9 +45,15 @@ def encode(recording: Recording) -> bytes:
     return b"".join(_encode(line) + b"\n" for line in lines)
 
 
-def decode(data: bytes) -> list[Recording]:
-    """The recordings of a file. Raises UnreadableRecording."""
-    return list(read(data.split(b"\n")))
+def decode(data: bytes, name: str = "") -> list[Recording]:
+    """The recordings of a file, at least one. Raises UnreadableRecording, which names the file if its name is given."""
+    try:
+        found = list(read(data.split(b"\n")))
+        if not found:
+            raise UnreadableRecording("there is no exchange in this file")
+    except UnreadableRecording as error:
+        raise UnreadableRecording(f"{name}: {error.message}" if name else error.message) from None
+    return found
 
 
 def read(lines: Iterable[bytes]) -> Iterator[Recording]:
@@ -100,7 +106,7 @@ def _recording(parts: list[Line], number: int) -> Recording:
     outcome = parts[-1]
     assert isinstance(header, Header)
     assert isinstance(outcome, RecordedOutcome)
-    settings, seals, request = Settings(), Seals(), None
+    settings, seals, request = None, Seals(), None
     happened: list[Happened] = []
     for line in parts[1:-1]:
         if isinstance(line, Settings):
@@ -111,6 +117,7 @@ def _recording(parts: list[Line], number: int) -> Recording:
             request = line
         elif not isinstance(line, Header | RecordedOutcome):
             happened.append(line)
-    if request is None:
-        raise UnreadableRecording(f"the exchange that ends in line {number} has no request")
+    if settings is None or request is None:
+        missing = "settings" if settings is None else "request"
+        raise UnreadableRecording(f"the exchange that ends in line {number} has no {missing}")
     return Recording(header=header, settings=settings, seals=seals, request=request, happened=tuple(happened), outcome=outcome)

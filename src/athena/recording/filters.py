@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -11,6 +13,39 @@ from athena.recording.view import ExchangeRow, HealthHistory, HealthPoint, Sessi
 
 MOST_ROWS = 500
 _SLICES = 30
+_LARGEST = (1 << 63) - 1
+"""The largest number that a database compares."""
+
+
+class Position(NamedTuple):
+    """Where an exchange stands in a list that begins with the newest. Times alone would not do: two may be equal."""
+
+    at: float
+    number: int
+    """Grows from one exchange to the next."""
+
+    @property
+    def cursor(self) -> str:
+        """What a client names to get those that follow; it is not meant to be read."""
+        return f"{self.at!r}_{self.number}"
+
+    @classmethod
+    def of(cls, cursor: str) -> Self:
+        """The position that a cursor names. Raises ValueError for what is none."""
+        at, _, number = cursor.partition("_")
+        found = cls(float(at), int(number))
+        if not math.isfinite(found.at) or abs(found.number) > _LARGEST:
+            raise ValueError(f"no cursor: {cursor}")
+        return found
+
+
+Placed: TypeAlias = tuple[Position, ExchangeRow]
+"""An exchange in a list, and where it stands there."""
+
+
+def page_of(placed: list[Placed], limit: int) -> tuple[list[ExchangeRow], Position | None]:
+    """The first of these exchanges, and the position after which the others follow, where there are any."""
+    return [row for _, row in placed[:limit]], placed[limit - 1][0] if len(placed) > limit else None
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,14 +54,21 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     q: str = ""
     """Words, each of which stands somewhere in the row."""
     id: str = ""
+    """The beginning of the id."""
+    name: str = ""
+    """The whole id."""
     session: str = ""
+    """The beginning of its name."""
     agent: str = ""
     response: str = ""
     program: str = ""
+    """A part of its name; patterns with `*`."""
     model: str = ""
-    """The client's or the upstream's name of it; patterns with `*`."""
+    """A part of the client's or the upstream's name of it; patterns with `*`."""
     upstream: str = ""
+    """A part of its name; patterns with `*`."""
     outcome: str = ""
+    """How it ended, in any of the words that a list shows of it: the outcome, the verdict, the kind, the error, the status."""
     kind: str = ""
     verdict: str = ""
     repaired: bool = False
@@ -37,13 +79,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         """Does the filter let this exchange through?"""
         return (
             (not self.id or row.id.startswith(self.id))
-            and (not self.session or row.session == self.session)
+            and (not self.name or row.id == self.name)
+            and (not self.session or row.session.startswith(self.session))
             and (not self.agent or row.agent == self.agent)
             and (not self.response or row.response == self.response)
-            and (not self.program or row.program.lower().startswith(self.program.lower()))
+            and (not self.program or _is_like(self.program, row.program))
             and (not self.model or _is_like(self.model, row.model) or _is_like(self.model, row.upstream_model))
-            and (not self.upstream or row.upstream == self.upstream)
-            and (not self.outcome or row.outcome == self.outcome)
+            and (not self.upstream or _is_like(self.upstream, row.upstream))
+            and (not self.outcome or self.outcome in _results(row))
             and (not self.kind or row.kind == self.kind)
             and (not self.verdict or row.verdict == self.verdict)
             and (not self.repaired or bool(row.repairs or row.text_calls or row.echoes))
@@ -55,6 +98,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 def _is_like(pattern: str, name: str) -> bool:
     return fnmatchcase(name.lower(), pattern.lower() if "*" in pattern else f"*{pattern.lower()}*")
+
+
+def _results(row: ExchangeRow) -> tuple[str, ...]:
+    """The words that say how it ended."""
+    kind = row.kind if row.kind != "served" else ""
+    return row.outcome, row.verdict, kind, row.error, str(row.status)
 
 
 def _has_words(words: str, row: ExchangeRow) -> bool:

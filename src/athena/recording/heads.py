@@ -75,7 +75,7 @@ def bare_recording(
         header=lines.Header(
             id=head.id,
             athena=head.athena,
-            at=round(head.at, 6),
+            at=round(head.at, 6),  # heads of earlier versions have more digits
             clock=head.clock,
             kind=head.kind,
             program=mask.text(whose.program),

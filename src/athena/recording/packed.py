@@ -10,11 +10,14 @@ import msgspec
 from athena.recording import lines
 from athena.recording.heads import bare_recording, read_head
 from athena.recording.parted import About, Parted, Streams
+from athena.recording.searched import SearchedBody
 from athena.recording.secrets import Mask, masks
 from athena.recording.served_by import ServedBy, SettingsMemo
 from athena.recording.steps import Steps
 from athena.serving.sessions import Belonging, session_in
 from athena.serving.targets import Target
+
+_with = msgspec.structs.replace
 
 
 class PackedExchange:
@@ -61,13 +64,13 @@ class PackedExchange:
 
     # -- when somebody reads it ------------------------------------------------------------------------------------------------
 
-    def whose(self) -> Belonging:
-        """The client and the session that it belongs to."""
+    def whose(self, body: SearchedBody | None = None) -> Belonging:
+        """The client and the session that it belongs to. `body` is the client's, where it was searched before."""
         known: Belonging = self.about[-1]
         if known.session:
             return known
-        session = session_in(self.body)
-        return msgspec.structs.replace(known, session=session) if session else known
+        session = session_in(self.body, body.holds if body is not None else None)
+        return _with(known, session=session) if session else known
 
     def made(self, secrets: Iterable[str]) -> lines.Recording:
         """The recording, without credentials."""
@@ -75,29 +78,39 @@ class PackedExchange:
 
     def parted(self, secrets: Iterable[str], memo: SettingsMemo | None = None) -> Parted:
         """The same in parts, which takes less time. `memo` remembers settings from one request to the next."""
-        hidden = (*secrets, self.key or "", *[secret for target in self.targets for secret in target.secrets])
+        hidden = self.hidden(secrets)
         mask = masks(hidden)
-        streams, whose = self.steps.streams(), self.whose()
-        at, key, dialect, upstream, model, said = self.about
-        # To look at all that there is takes less than to look at each part of it: most requests hold no secret at all.
-        pieces = [self.head, *self.bodies, streams.data, streams.texts, *self.steps.around()]
-        if whose is not said:
-            pieces.append(whose.session.encode("utf-8", "surrogatepass"))
-        if mask.is_plain and not mask.finds_in(pieces) and not self.steps.may_hide(mask, streams.texts):
-            head, bodies = self.head, self.bodies
-        else:
-            head, bodies, streams, whose = self._masked(mask, streams, whose)
+        found = self.unmasked(self.served_by.written(hidden, mask, memo))
+        return found if mask.is_plain and not self.may_hold(mask, found) else self._masked(mask, found)
+
+    def hidden(self, secrets: Iterable[str]) -> tuple[str, ...]:
+        """What nobody may read in it: these, the client's key, and the secrets of all targets."""
+        return (*secrets, self.key or "", *[secret for target in self.targets for secret in target.secrets])
+
+    def unmasked(self, settings: bytes, body: SearchedBody | None = None) -> Parted:
+        """In parts as they are, secrets and all; the settings are given without any. Never to be kept so. `body` is the
+        client's, where it was searched before."""
+        at, key, dialect, upstream, model, _ = self.about
         return Parted(
-            head=head,
-            about=About(self.name, at, self.kind, self.is_special, whose, key, dialect, upstream, model),
-            settings=self.served_by.written(hidden, mask, memo),
-            bodies=bodies,
-            streams=streams,
+            head=self.head,
+            about=About(self.name, at, self.kind, self.is_special, self.whose(body), key, dialect, upstream, model),
+            settings=settings,
+            bodies=self.bodies,
+            streams=self.steps.streams(),
         )
 
-    def _masked(self, mask: Mask, streams: Streams, whose: Belonging) -> tuple[bytes, list[bytes], Streams, Belonging]:
-        """Head, bodies, streams, and whose it is, without secrets."""
-        head, steps = self.head, self.steps
+    def may_hold(self, mask: Mask, found: Parted) -> bool:
+        """May any of these secrets, which are plain, be in its parts?"""
+        # To look at all that there is takes less than to look at each part of it: most requests hold no secret at all.
+        streams, whose = found.streams, found.about.whose
+        pieces = [self.head, *self.bodies, streams.data, streams.texts, *self.steps.around()]
+        if whose is not self.about[-1]:
+            pieces.append(whose.session.encode("utf-8", "surrogatepass"))
+        return mask.finds_in(pieces) or self.steps.may_hide(mask, streams.texts)
+
+    def _masked(self, mask: Mask, found: Parted) -> Parted:
+        """The same without secrets."""
+        head, steps, streams, whose = self.head, self.steps, found.streams, found.about.whose
         if mask.finds_in((streams.data, streams.texts, *steps.around())) or steps.may_hide(mask, streams.texts):
             # Stream by stream: a secret may be cut into pieces.
             reads, writes = streams.pieces()
@@ -105,6 +118,7 @@ class PackedExchange:
         if not mask.is_plain or mask.finds(head):
             told = read_head(head)
             head = msgspec.json.encode(bare_recording(told, whose, mask=mask))
-            streams = msgspec.structs.replace(streams, clock=told.clock, places=[place for place, *_ in told.happened])
+            streams = _with(streams, clock=told.clock, places=[place for place, *_ in told.happened])
         whose = Belonging(*map(mask.text, msgspec.structs.astuple(whose)))
-        return head, [mask.data(body) for body in self.bodies], streams, whose
+        bodies = [mask.data(body) for body in self.bodies]
+        return _with(found, head=head, about=_with(found.about, whose=whose), bodies=bodies, streams=streams)

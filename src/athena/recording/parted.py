@@ -36,7 +36,7 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
     """For each step, how many bytes were read and written; 0: none."""
     data: bytes = b""
     """The bytes of all reads, then those of all writes; nothing of spliced steps."""
-    times: list[float] = []
+    times: Sequence[float] = []
     """The moment of each step."""
     splices: list[tuple[int, int, SplicedRecord]] = []
     """Steps of which only the texts are here, as `SplicedRecord` has them: the first of these steps, how many follow one
@@ -49,7 +49,7 @@ class Streams(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(
-        cls, clock: float, places: list[int], times: list[float], reads: Sequence[bytes], writes: Sequence[bytes]
+        cls, clock: float, places: list[int], times: Sequence[float], reads: Sequence[bytes], writes: Sequence[bytes]
     ) -> Streams:
         """For each step its moment, what was read, and what left for it; either may be empty."""
         return cls(clock, places, list(map(len, reads)), list(map(len, writes)), b"".join((*reads, *writes)), times)

@@ -1,7 +1,8 @@
 """Recorded answers for new requests: which one fits, turn by turn.
 
-A request gets the answer of the recorded request that is most like it: the same JSON first, then one of the same turn (as many
-messages) of the same conversation, then the next that was not used yet. Nothing is played for a path that was never asked.
+A request gets the answer of the recorded request that is most like it: the same JSON first, then one that also asked for a
+stream, or also did not, of these one of the same turn (as many messages) of the same conversation, of these one to the same
+model, then the next by the recorded times that was not used yet. Nothing is played for a path that was never asked.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Playlist:
 
     def __init__(self, recordings: list[Recording]) -> None:
         self.answers: list[Played] = []
+        recordings = sorted(recordings, key=lambda recording: recording.header.at)
         for recording in recordings:
             self.answers += _upstream_answers(recording)
         for recording in recordings:
@@ -60,7 +62,7 @@ class Playlist:
         candidates = [each for each in self.answers if _same_path(each.path, path)]
         if not candidates:
             return None
-        best = max(candidates, key=lambda each: (each.asked == wanted, *_likeness(each.asked, wanted), -each.used))
+        best = max(candidates, key=lambda each: (*_likeness(each.asked, wanted), -each.used))
         best.used += 1
         return best
 
@@ -78,22 +80,29 @@ def _endpoint(path: str) -> str:
     return path[path.rfind("/models/") :] if "/models/" in path else path
 
 
-def _likeness(recorded: Any, asked: Any) -> tuple[int, int]:
-    """Is it the same turn, and how much of the conversation is the same?"""
+def _likeness(recorded: Any, asked: Any) -> tuple[bool, bool, bool, int, bool]:
+    """Is it the same JSON, of the same kind (a stream or not), the same turn; how much of the conversation is the same; and is
+    the model the same? What stands first counts most: a client that reads a stream cannot read a whole answer."""
     ours, theirs = _turns(recorded), _turns(asked)
     same = 0
     for one, other in zip(ours, theirs, strict=False):
         if one != other:
             break
         same += 1
-    return int(len(ours) == len(theirs)), same
+    is_same_kind = bool(_field(recorded, "stream")) == bool(_field(asked, "stream"))
+    is_same_model = _field(recorded, "model") == _field(asked, "model")
+    return recorded == asked, is_same_kind, len(ours) == len(theirs), same, is_same_model
+
+
+def _field(body: Any, name: str) -> Any:
+    return body.get(name) if isinstance(body, dict) else None
 
 
 def _turns(body: Any) -> list[Any]:
-    if isinstance(body, dict):
-        for name in _TURNS:
-            if isinstance(body.get(name), list):
-                return list(body[name])
+    for name in _TURNS:
+        turns = _field(body, name)
+        if isinstance(turns, list):
+            return turns
     return []
 
 

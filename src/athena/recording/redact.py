@@ -35,6 +35,7 @@ from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed
 from athena.recording.retold import replay_or_retell
 from athena.recording.state import digest_of, unsealed
+from athena.serving.endpoints import gateway_endpoint
 from athena.typed_values import reader
 from athena.wire.surrogates import without_lone_surrogates
 
@@ -126,6 +127,10 @@ _SAYS_NOTHING = frozenset(words.encode() for words in EMPTY_WORDS)
 """What servers say of a path that they do not have: a replay tells it by these words."""
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
 _TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
+_OWN_WORDS = frozenset({"dialect", "upstream", "upstream_dialect", "chosen_by", "tool_mode", "outcome", "action"})
+"""What the line of a request says in words of ours or of the configuration."""
+_COUNTED = ("attempts", "judged", "bad_calls", "unchecked_calls", "notes", "prompted_style", "echo_rule")
+"""What is counted of a request, by names of ours."""
 _LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
 """No marker of a text format begins with one of these: a drawn word is never held because it might be one."""
 _FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
@@ -381,7 +386,7 @@ class _Redaction:
                 body=Payload.of(self._document(body)),
                 method=request.method,
                 path=self._path(request.path),
-                query=request.query,
+                query=words.plain(request.query, structural=True),
                 dialect=request.dialect,
                 headers=self._headers(request.headers),
             ),
@@ -390,8 +395,12 @@ class _Redaction:
         )
 
     def _path(self, path: str) -> str:
-        """A path names an endpoint, and at some endpoints a model."""
-        return path if _KEEPS_NAME.fullmatch(path.encode()) and len(path) <= 100 else self._words.plain(path, structural=True)
+        """A path names an endpoint, and at some endpoints a model. Any other one may say whatever its client likes."""
+        is_known = _KEEPS_NAME.fullmatch(path.encode()) and gateway_endpoint("POST", path, "", {}) is not None
+        return path if is_known else self._words.plain(path, structural=True)
+
+    def _url(self, url: str) -> str:
+        return "http://upstream.invalid" + self._words.plain(_path_of(url), structural=True)
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -416,7 +425,7 @@ class _Redaction:
             targets.append(
                 msgspec.structs.replace(
                     target,
-                    url="http://upstream.invalid" + self._words.plain(_path_of(target.url), structural=True),
+                    url=self._url(target.url),
                     own_path=self._words.plain(target.own_path, structural=True) if target.own_path is not None else None,
                     route=route,
                     prompted_route=prompted if target.prompted_route is not None else None,
@@ -446,15 +455,32 @@ class _Redaction:
         return clean
 
     def _outcome(self) -> lines.RecordedOutcome:
-        outcome, words = self._recording.outcome, self._words
-        record = {**outcome.record, "request_id": "req_" + words.id(self._recording.header.id)}
-        for name in ("key", "origin"):
-            if record.get(name):
-                record[name] = words.id(str(record[name]))
-        if record.get("corrections"):
-            record["corrections"] = words.plain(str(record["corrections"]), structural=True)
-        details = {name: value for name, value in outcome.details.items() if name not in ("echo_note", "defect") and value}
+        outcome = self._recording.outcome
+        record = {name: self._said(name, value) for name, value in outcome.record.items()}
+        record["request_id"] = "req_" + self._words.id(self._recording.header.id)
+        details = {name: outcome.details[name] for name in _COUNTED if outcome.details.get(name)}
+        for name in ("losses", "answer_losses"):
+            if outcome.details.get(name):
+                details[name] = [
+                    {key: self._said(key, value) for key, value in loss.items() if key != "path"}
+                    | {"path": self._words.plain(str(loss.get("path", "")), structural=True)}
+                    for loss in outcome.details[name]
+                ]
         return lines.RecordedOutcome(record, details)
+
+    def _said(self, name: str, value: Any) -> Any:
+        """What the line of a request says under this name. Failures and warnings quote texts of clients and upstreams."""
+        if not isinstance(value, str):
+            return value if isinstance(value, int | float) else None
+        if name in _OWN_WORDS:
+            return value
+        if name in ("model", "upstream_model") and _KEEPS_NAME.fullmatch(value.encode()):
+            return value
+        if name in ("key", "origin", "trace_id"):
+            return self._words.id(value)
+        if name == "path":
+            return self._path(value)
+        return self._url(value) if name == "url" else self._words.plain(value, structural=True)
 
     # -- the upstream's bytes ------------------------------------------------------------------------------------------------
 

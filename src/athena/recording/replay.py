@@ -26,6 +26,7 @@ from athena.model.limits import Limits
 from athena.model.profile import Profile
 from athena.model.request import Kept, Loss, Request
 from athena.recording import lines
+from athena.recording.file import UnreadableRecording
 from athena.recording.lines import Recording
 from athena.recording.state import RecordedEnvelope, RecordedStore
 from athena.serving.actions import Build, Keep, Pause, Send, Tell
@@ -61,7 +62,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
     """Another dialect for the client."""
     format: str = ""
-    """Another text format to look for; `off`: none."""
+    """Another text format to look for; `off` and `standard`: none."""
     repair: RepairLevel | Literal[""] = ""
     policy: str = ""
     """Another policy of prompted tools."""
@@ -159,6 +160,8 @@ def replay(
     one that was not served."""
     if recording.header.kind != "served":
         raise UsageError(f"{recording.header.id} was {recording.header.kind}, not served: there is nothing to replay")
+    if not (targets or recording.settings.targets or recording.settings.refusal):
+        raise UnreadableRecording(f"{recording.header.id} names no target that could be asked: its settings are empty")
     request, endpoint = decoded_request(recording)
     array = endpoint.array
     if changes.client and changes.client != request.dialect:
@@ -180,7 +183,7 @@ def changed(changes: Changes, targets: Sequence[Target]) -> tuple[Target, ...]:
 
 def _changed_route(changes: Changes, route: Route) -> Route:
     reading, prompted = route.format, route.prompted
-    if changes.format == "off":
+    if changes.format in ("off", "standard"):
         reading = None
     elif changes.format:
         reading = msgspec.structs.replace(reading or FormatOptions(), format=changes.format, tokens={}, declared=None)

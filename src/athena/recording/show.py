@@ -97,10 +97,20 @@ def view_of(recording: Recording, before: tuple[str, bytes] | None = None, chang
     return _View(recording, replayed).made(equal, before)
 
 
-def live_view(recording: Recording) -> View:
-    """An exchange in flight, as far as it came. Raises as `view_of` does."""
+def live_view(recording: Recording, now: float) -> View:
+    """An exchange in flight, as far as it came; `now` is what the clock says by which it is recorded. Raises as `view_of`
+    does."""
     view = _View(recording, replay_or_retell(recording, is_open=True)).made(Equality(equal=True), None)
-    return msgspec.structs.replace(view, row=msgspec.structs.replace(view.row, state="live", verdict="live", outcome=""))
+    so_far = round((now - recording.header.clock) * 1000, 2)
+    row = msgspec.structs.replace(
+        view.row,
+        state="live",
+        verdict="live",
+        outcome="",
+        chunks=sum(isinstance(line, lines.Read) for line in recording.happened),
+        duration_ms=so_far,
+    )
+    return msgspec.structs.replace(view, row=row, timing=msgspec.structs.replace(view.timing, total=so_far))
 
 
 def replayed_view(recording: Recording, changes: Changes) -> ReplayResult:
@@ -169,7 +179,7 @@ class _View:
                 ReadItem(
                     step=number,
                     t=step.t,
-                    kind="end" if step.kind == "told" else step.kind,
+                    kind=step.kind,
                     attempt=step.attempt,
                     size=len(step.data),
                     text=step.data.decode("utf-8", "replace"),

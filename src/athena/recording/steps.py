@@ -70,6 +70,14 @@ def gathered(notes: list[Any]) -> list[Row]:
     return rows
 
 
+def reads_in(row: Row) -> int:
+    """How many reads of an upstream these are."""
+    if isinstance(row, StepPack):
+        return len(row.times) if row.spliced is not None else sum(map(bool, row.read_sizes))
+    came = zip(row[1::3], row[2::3], strict=True)
+    return sum(type(left) is SplicedRecord or (bool(what) and type(what) is not Occurrence) for what, left in came)
+
+
 def _run_end(items: Sequence[Any], at: int) -> int:
     """Where the items end that follow one another from `at` on and are equal to the one there."""
     first = items[at]
@@ -88,7 +96,7 @@ class Steps:
     """All notes of a request so far, parted into steps and whatever else happened."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.times: list[float] = []
+        self.times = array("d")
         self.happened: list[tuple[int, Occurrence, float, Any]] = []
         """For each thing that is neither read nor written: the step that it stands before, what, when, and what it holds."""
         self._bursts: list[tuple[int, int, int]] = []
@@ -113,7 +121,7 @@ class Steps:
             self._write_sizes += pack.write_sizes.tolist()
             self._reads += pack.reads
             self._writes += pack.writes
-        self.times += pack.times.tolist()
+        self.times += pack.times
         self._read_sizes += pack.read_sizes.tolist()
 
     def _take_notes(self, notes: list[Any]) -> None:
@@ -139,7 +147,7 @@ class Steps:
             else:
                 came = [left.came(part) if type(left) is SplicedRecord else part for part, left in what]
                 parts = ((b"".join(came), b""),)
-            times += [when] * len(parts)
+            times.extend([when] * len(parts))
             for part, left in parts:
                 read_sizes.append(len(part))
                 if isinstance(left, bytes):

@@ -24,7 +24,7 @@ from athena.recording.room import Room
 from athena.recording.secrets import plain_mapping, plain_pairs, plain_query
 from athena.recording.served_by import ServedBy, SettingsMemo
 from athena.recording.state import NotedEnvelope, NotedStore, StateNotes
-from athena.recording.steps import Row, Steps, gathered
+from athena.recording.steps import Row, Steps, gathered, reads_in
 from athena.recording.verdicts import is_special
 from athena.serving.record import RequestRecord, values_of
 from athena.serving.sessions import said_by
@@ -53,6 +53,8 @@ class RecordingTap(NotingTap):
     """False: there was no room for all of it."""
     is_special = False
     """Is it kept longer than others? Whoever keeps it says so."""
+    number = 0
+    """Grows from one to the next. Whoever keeps it says it."""
     _claimed = 0
     """Bytes that were taken from the room."""
     _state: StateNotes | None = None
@@ -84,6 +86,11 @@ class RecordingTap(NotingTap):
         return self.asked_as.body if self.asked_as is not None else b""
 
     @property
+    def at(self) -> float:
+        """When it began, in seconds since 1970, with as many digits as are kept and told."""
+        return round(self.asked_as.wall, 6) if self.asked_as is not None else 0.0
+
+    @property
     def status(self) -> int:
         """The client's, as soon as it has one."""
         for notes in (self.notes, *[row for row in reversed(self._rows) if isinstance(row, list)]):
@@ -91,6 +98,11 @@ class RecordingTap(NotingTap):
                 if what is _CLIENT_HEAD:
                     return int(more.status)
         return 0
+
+    @property
+    def reads(self) -> int:
+        """How many there are so far; counted only when somebody looks."""
+        return sum(map(reads_in, (*self._rows, self.notes)))
 
     def asked(self, asked: Asked) -> None:
         """Keep it. The headers that carry credentials are left out when somebody reads it."""
@@ -232,10 +244,10 @@ class RecordingTap(NotingTap):
             elif kind is _CLIENT_HEAD:
                 what = what.status, plain_mapping(what.headers)
             happened.append((place, kind, when, what))
-        name, kept = record.request_id, asked.kept
+        name, at, kept = record.request_id, self.at, asked.kept
         head = encoded_head(
             (
-                name, self._version, asked.wall, asked.now, self.kind, asked.method, asked.path,
+                name, self._version, at, asked.now, self.kind, asked.method, asked.path,
                 plain_query(asked.query) if asked.query else "", plain_mapping(asked.headers), happened, values_of(record),
                 record.details, state.seals() if state is not None and state.is_used else None, kept,
             )
@@ -247,7 +259,7 @@ class RecordingTap(NotingTap):
             # Whoever is refused at the door must not push out what others went through.
             is_special=self.kind != "refused" and is_special(record),
             head=head,
-            about=(asked.wall, record.key, record.dialect, record.upstream, record.upstream_model, said_by(asked.headers)),
+            about=(at, record.key, record.dialect, record.upstream, record.upstream_model, said_by(asked.headers)),
             bodies=bodies,
             steps=steps,
             served_by=ServedBy(

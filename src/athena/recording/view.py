@@ -87,7 +87,8 @@ class ReadItem(_Value, frozen=True, kw_only=True):
 
     step: int
     t: float
-    kind: Literal["attempt", "head", "read", "end", "tick", "keep_alive", "stop"]
+    kind: Literal["attempt", "head", "read", "end", "tick", "keep_alive", "stop", "told"]
+    """`told`: nothing came; the step is what the gateway itself told the client."""
     attempt: int
     """Its number, from 1; 0 before the first."""
     size: int = 0

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from athena.recording.view import View
+from athena.recording.view import ReadItem, View
 
 _MOST_LINES = 12
 """Lines of one cell; what is longer is cut in its middle."""
@@ -46,7 +46,7 @@ def _lanes(view: View, columns: int) -> Iterator[str]:
     writes = {item.step: item for item in view.writes}
     for item in view.reads:
         write = writes.get(item.step)
-        left = item.text if item.kind == "read" else f"({item.kind}{f' {item.status}' if item.status else ''}) {item.note}"
+        left = _came(item)
         middle = "\n".join([*events.get(item.step, []), *marks.get(item.step, [])])
         right = (f"(status {write.status})\n" if write is not None and write.status else "") + (write.text if write else "")
         cells = [_cell(text.strip(), width) for text in (left, middle, right)]
@@ -54,6 +54,17 @@ def _lanes(view: View, columns: int) -> Iterator[str]:
             time = f"{item.t:8.3f}s" if number == 0 else ""
             parts = tuple(cell[number] if number < len(cell) else "" for cell in cells)
             yield _line(time, (parts[0], parts[1], parts[2]), width)
+
+
+def _came(item: ReadItem) -> str:
+    """What came from the upstream in a step; empty where nothing did."""
+    match item.kind:
+        case "read":
+            return item.text
+        case "told":
+            return ""
+        case kind:
+            return f"({kind}{f' {item.status}' if item.status else ''}) {item.note}"
 
 
 def _line(time: str, parts: tuple[str, str, str], width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from pathlib import Path
@@ -15,12 +16,16 @@ from athena.shells.cli.names import DIALECTS
 from athena.shells.cli.options import config_option, sources
 
 if TYPE_CHECKING:
+    from athena.recording.cases import Case
     from athena.recording.lines import Recording
     from athena.recording.replay import Changes
     from athena.serving.targets import Target
 
 _REPAIRS = ("off", "syntax", "schema")
 _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
+_CHANGING = ("client", "format_id", "repair", "policy", "chunks")
+_USED = {"serve": ("pace", "port"), "as_case": ("keep_text", *_CHANGING), "": ("route", "as_json", "config_file", *_CHANGING)}
+"""By the option that chooses what is done, the options that then have an effect."""
 
 
 @click.command()
@@ -45,7 +50,9 @@ _POLICIES = ("stop_on_first", "collect_then_stop", "drain_all", "allow_mixed")
 @click.option("--route", is_flag=True, help="Ask the models as the configuration says now, not as it said then.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per exchange.")
 @config_option
+@click.pass_context
 def replay(
+    context: click.Context,
     files: tuple[Path, ...],
     client: str | None,
     format_id: str | None,
@@ -74,6 +81,7 @@ def replay(
       athena replay --case report.athena > leak.toml
       athena replay --serve session.athena --port 9000
     """
+    _check_options(context, "serve" if serve else "as_case" if as_case else "")
     changes = _changes(client, format_id, repair, policy, chunks)
     if serve:
         return _serve([recording for path in files for recording in _recordings(path)], pace, port)
@@ -94,11 +102,23 @@ def replay(
     return 1 if differing else 0
 
 
+def _check_options(context: click.Context, mode: str) -> None:
+    """An option that would have no effect is wrong usage: whoever gives it expects one."""
+    for parameter in context.command.params:
+        name, flag = parameter.name or "", parameter.opts[0]
+        if name in (mode, "files", *_USED[mode]):
+            continue
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            needed = "without --serve" if name in _USED["serve"] else "without --case"
+            given = {"serve": "with --serve", "as_case": "with --case", "": needed}[mode]
+            raise click.UsageError(f"{flag} has no effect {given}")
+
+
 def _changes(client: str | None, format_id: str | None, repair: str | None, policy: str | None, chunks: str) -> Changes:
     from athena.formats import ALIASES, format_names
     from athena.recording.replay import Changes
 
-    if format_id is not None and format_id not in ("off", "auto", *ALIASES, *format_names()):
+    if format_id is not None and format_id not in ("off", "auto", "standard", *ALIASES, *format_names()):
         raise click.UsageError(f"--format: {format_id!r} is unknown; `athena formats` lists them")
     if chunks not in ("recorded", "random") and not (chunks.isdigit() and int(chunks) > 0):
         raise click.UsageError("--chunks: write a number of bytes, random or recorded")
@@ -113,15 +133,24 @@ def _changes(client: str | None, format_id: str | None, repair: str | None, poli
 
 def _recordings(path: Path) -> list[Recording]:
     from athena.recording import file
+    from athena.recording.cases import case_recording
+
+    if path.suffix == ".toml":
+        return [case_recording(_case(path), str(path))]
+    return file.decode(_content(path), str(path))
+
+
+def _case(path: Path) -> Case:
     from athena.recording.cases import read_case
 
+    return read_case(_content(path).decode("utf-8", "replace"), str(path))
+
+
+def _content(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise AthenaError(f"{path} cannot be read: {error.strerror or error}", code="unreadable_recording") from None
-    if path.suffix == ".toml":
-        data = read_case(data.decode("utf-8", "replace")).recording.encode()
-    return file.decode(data)
 
 
 def _targets(config_file: str | None) -> Any:
@@ -159,23 +188,31 @@ def _run(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
             apart = differences(before.events, now.events, whole=changes.chunks != "recorded")
             found = [f"event {each.at}: was {_words(each.was)}, is {_words(each.now)}" for each in apart]
         differing += bool(found)
+        is_foreign = changes.client not in ("", recording.request.dialect)
         if as_json:
             line = {"file": str(path), "id": recording.header.id, "equal": not found, "differences": found}
+            if is_foreign:
+                line["received"] = now.output.decode("utf-8", "replace")
             click.echo(msgspec.json.encode(line).decode())
             continue
         click.echo(f"{recording.header.id}: " + ("equal" if not found else f"{len(found)} differences"))
         for each in found:
             click.echo(f"  {each}")
+        if is_foreign:
+            size = len(now.output)
+            click.echo(
+                f"  the client would receive {size} bytes of {changes.client}, which are not compared; --json prints them"
+            )
     return differing
 
 
 def _run_case(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
     import msgspec
 
-    from athena.recording.cases import read_case, run_case
+    from athena.recording.cases import run_case
 
     (recording,) = _recordings(path)
-    case = read_case(path.read_text(encoding="utf-8"))
+    case = _case(path)
     found = run_case(case, changes, _asked(router, recording))
     if as_json:
         click.echo(
@@ -198,6 +235,7 @@ def _words(event: Any) -> str:
 
 def _serve(recordings: list[Recording], pace: str, port: int) -> int:
     import asyncio
+    import contextlib
 
     from athena.recording.playback import Playlist
     from athena.shells.recorder.replay_server import ReplayServer
@@ -207,12 +245,16 @@ def _serve(recordings: list[Recording], pace: str, port: int) -> int:
 
     async def run() -> None:
         server = ReplayServer(Playlist(recordings), recorded_pace=pace == "recorded", on_request=tell)
-        await server.start(port=port)
+        try:
+            await server.start(port=port)
+        except OSError as error:
+            raise AthenaError(f"cannot listen on 127.0.0.1:{port}: {os.strerror(error.errno or 0)}") from None
         click.echo(f"athena: {len(recordings)} recorded exchanges answer at http://127.0.0.1:{server.port}", err=True)
         try:
             await asyncio.Event().wait()
         finally:
             await server.close()
 
-    asyncio.run(run())
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run())
     return 0

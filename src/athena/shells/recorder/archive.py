@@ -14,9 +14,12 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import sys
 import zlib
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -26,17 +29,19 @@ import msgspec
 from athena.errors import AthenaError
 from athena.recording import file
 from athena.recording.deltas import delta, restored
-from athena.recording.filters import Filter
+from athena.recording.filters import Filter, Placed, Position, page_of
+from athena.recording.grouped import Group, Heads, parts_of, told_streams
 from athena.recording.lines import Recording
 from athena.recording.parted import OrderedStreams, Parted, Streams, joined, opened
 from athena.recording.show import row_of
 from athena.recording.view import ExchangeRow
-from athena.serving.record import FIELDS
 from athena.serving.sessions import Belonging
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
 
 _LEVEL = 1
+_RAW = -15
+"""The window of what is packed without a header and a checksum."""
 _SMALL = 8 * 1024
 _LARGE = 16 * 1024
 """Bytes up to which a small window is enough, and from which on the dictionary is of no use."""
@@ -46,14 +51,19 @@ _CACHED_BYTES = 48 * 1024 * 1024
 _DAY = 86400.0
 _TRIMMED = 64
 _LONGEST_CHAIN = 20_000
-_GROUP = 64
-_GROUP_BYTES = 512 * 1024
-"""Exchanges and bytes of their streams, up to which they are packed together."""
+_LOG_PAGES = 4096
+"""Pages of the log after which they are copied into the file. With SQLite's own 1000 it syncs four times as often, and copies
+pages of indexes that change again at once."""
 _GROUPS_READ = 16
 """Groups that are remembered while a list is made."""
+_ROUNDED = 0.000001
+"""By how much a time may differ from what a row tells: earlier versions kept more digits."""
+_LAST_LETTER = chr(sys.maxunicode)
+"""What begins as a text does stands before this text with it."""
+_ALL = Filter()
 _ROW = "name, row, size, grouped, place"
 """The columns of which a row of a list is made."""
-Groups: TypeAlias = dict[int, "_Heads | list[Recording | None]"]
+Groups: TypeAlias = dict[int, Heads | list[Recording | None]]
 _INSERT = "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines) VALUES "
 _VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, x'', x'')"
 _DICTIONARY = (
@@ -105,6 +115,7 @@ class Archive:
             self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             self._migrate()
         except sqlite3.Error:
             self._database.close()
@@ -157,20 +168,21 @@ class Archive:
 
     def put(self, recordings: Sequence[Parted]) -> list[str]:
         """The same, without their rows: returns their names alone."""
-        with self._transaction():
-            return [name for group in _groups(recordings) for name in self._add(group)]
+        return self.put_groups([Group.of(group) for group in parts_of(recordings, lambda each: len(each.streams.data))])
 
-    def _add(self, group: list[Parted]) -> list[str]:
-        heads: list[_KeptHead | None] = [
-            _KeptHead(recording.head, msgspec.structs.astuple(recording.about.whose)) for recording in group
-        ]
-        packed = _packed(msgspec.msgpack.encode(_Heads(FIELDS, heads)))
+    def put_groups(self, groups: Iterable[Group]) -> list[str]:
+        """The same for recordings that are encoded in groups."""
+        with self._transaction():
+            return [name for group in groups if group.members for name in self._add(group)]
+
+    def _add(self, group: Group) -> list[str]:
+        members = group.members
         number = self._database.execute(
             "INSERT INTO groups (uses, heads, streams) VALUES (?, ?, ?)",
-            (len(group), packed, _packed_streams([recording.streams for recording in group])),
+            (len(members), _packed(group.heads), _packed_group(group.begin, group.plain, [each.streams for each in members])),
         ).lastrowid
         assert number is not None
-        rows = [self._member(recording, number, place) for place, recording in enumerate(group)]
+        rows = [self._member(recording, number, place) for place, recording in enumerate(members)]
         names: list[str] = [row[0] for row in rows]
         # In one statement: each lets the event loop's thread go on and has to wait for its turn again.
         insert = _INSERT + ", ".join([_VALUES] * len(rows))
@@ -363,31 +375,40 @@ class Archive:
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
-    def rows(self, wanted: Filter, limit: int = 100, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
-        """The newest that are meant, and the cursor of the next page when there may be more."""
+    def rows(
+        self, wanted: Filter, limit: int = 100, after: Position | None = None
+    ) -> tuple[list[ExchangeRow], Position | None]:
+        """The newest that are meant, and the position after which the next page begins, if there is one."""
+        return page_of(self.placed(wanted, limit + 1, after), limit)
+
+    def placed(self, wanted: Filter, limit: int, after: Position | None = None) -> list[Placed]:
+        """The newest that are meant, each with its position, of those that stand behind `after`."""
+        return list(islice(self._found(wanted, after), limit))
+
+    def _found(self, wanted: Filter, after: Position | None = None) -> Iterator[Placed]:
+        """All that are meant, the newest first."""
         conditions, values = ["1"], []  # type: list[str], list[object]
+        if wanted.name:
+            conditions.append("name = ?")
+            values.append(wanted.name)
         if wanted.session:
-            conditions.append("session = ?")
-            values.append(wanted.session)
+            conditions.append("session <> '' AND session >= ? AND session < ?")
+            values += wanted.session, wanted.session + _LAST_LETTER
         if wanted.since:
             conditions.append("at >= ?")
-            values.append(wanted.since)
+            values.append(wanted.since - _ROUNDED)
         if wanted.until:
             conditions.append("at <= ?")
-            values.append(wanted.until)
-        if cursor is not None:
-            conditions.append("at < ?")
-            values.append(cursor)
-        found: list[ExchangeRow] = []
+            values.append(wanted.until + _ROUNDED)
+        if after is not None:
+            conditions.append("(at, number) < (?, ?)")
+            values += after
         groups: Groups = {}
-        query = f"SELECT {_ROW} FROM exchanges WHERE {' AND '.join(conditions)} ORDER BY at DESC, number DESC"
-        for told in self._database.execute(query, values):
-            row = self._row(told, groups)
+        query = f"SELECT at, number, {_ROW} FROM exchanges WHERE {' AND '.join(conditions)} ORDER BY at DESC, number DESC"
+        for at, number, *told in self._database.execute(query, values):
+            row = self._row(tuple(told), groups)
             if wanted.holds(row):
-                if len(found) == limit:
-                    return found, found[-1].at
-                found.append(row)
-        return found, None
+                yield Position(at, number), row
 
     def _row(self, told: tuple[Any, ...], groups: Groups) -> ExchangeRow:
         """What a list shows of an exchange, by the columns `_ROW`; `groups` remembers those that were read just now."""
@@ -435,17 +456,23 @@ class Archive:
         """The request before this one in its session, by the same agent."""
         if not row.session:
             return None
-        query = f"SELECT parts, {_ROW} FROM exchanges WHERE session = ? AND at < ? ORDER BY at DESC LIMIT 20"
+        # By the row's own columns: earlier versions kept times with more digits than a row tells.
+        query = (
+            f"SELECT parts, {_ROW} FROM exchanges WHERE session = ? AND session <> '' AND (at, number) < "
+            "(SELECT at, number FROM exchanges WHERE name = ?) ORDER BY at DESC, number DESC LIMIT 20"
+        )
         with self._snapshot():
             groups: Groups = {}
-            for parts, *told in self._database.execute(query, (row.session, row.at)).fetchall():
+            for parts, *told in self._database.execute(query, (row.session, row.id)).fetchall():
                 earlier = self._row(tuple(told), groups)
                 if (earlier.agent, earlier.dialect) == (row.agent, row.dialect):
                     return earlier.id, self._body(_numbers(parts)[1])
         return None
 
-    def count(self) -> int:
-        """How many exchanges are kept."""
+    def count(self, wanted: Filter = _ALL) -> int:
+        """How many exchanges are kept, of those that are meant."""
+        if wanted != _ALL:
+            return sum(1 for _ in self._found(wanted))
         return int(self._database.execute("SELECT count(*) FROM exchanges").fetchone()[0])
 
     def _body(self, blob: int) -> bytes:
@@ -469,31 +496,15 @@ _JSON = b"["
 _NO_STREAMS = Streams(0.0)
 
 
-class _KeptHead(msgspec.Struct, array_like=True, frozen=True):
-    """The head of an exchange, and whose it is."""
-
-    head: bytes
-    whose: tuple[str, str, str, str]
+_read_heads = msgspec.msgpack.Decoder(Heads).decode
 
 
-class _Heads(msgspec.Struct, array_like=True):
-    """The heads of a group as they are kept. Earlier versions kept a JSON list of recordings."""
-
-    fields: tuple[str, ...]
-    """Those of a record in the version that wrote this."""
-    heads: list[_KeptHead | None]
-    """None: it was deleted."""
-
-
-_read_heads = msgspec.msgpack.Decoder(_Heads).decode
-
-
-def _heads_of(packed: bytes) -> _Heads | list[Recording | None]:
+def _heads_of(packed: bytes) -> Heads | list[Recording | None]:
     plain = _unpacked(packed)
     return _read_recordings(plain) if plain.startswith(_JSON) else _read_heads(plain)
 
 
-def _opened(heads: _Heads | list[Recording | None], place: int, streams: Streams) -> tuple[Recording, Streams]:
+def _opened(heads: Heads | list[Recording | None], place: int, streams: Streams) -> tuple[Recording, Streams]:
     """The exchange at this place as a recording without its parts, and its streams."""
     if isinstance(heads, list):
         bare = heads[place]
@@ -508,20 +519,6 @@ def named_row(name: str, recording: Parted) -> ExchangeRow:
     """An exchange in a list, under the name that it is kept by."""
     bare, _ = opened(recording.head, recording.about.whose, _NO_STREAMS)
     return msgspec.structs.replace(row_of(bare, size=recording.size), id=name)
-
-
-def _groups(recordings: Iterable[Parted]) -> Iterator[list[Parted]]:
-    """Those that are packed together: not so many that reading one of them would take long."""
-    group: list[Parted] = []
-    size = 0
-    for recording in recordings:
-        group.append(recording)
-        size += len(recording.streams.data)
-        if len(group) >= _GROUP or size >= _GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _numbers(parts: str) -> list[int]:
@@ -542,23 +539,18 @@ def _unpacked(data: bytes) -> bytes:
 def _packed_streams(group: Sequence[Streams | None]) -> bytes:
     """The streams of a group. Moments are numbers without a pattern, and texts without what stood around them are words: both
     take long to pack and become little shorter."""
-    told = [
-        None
-        if each is None
-        else ((each.clock, each.places, each.reads, each.writes, b"", (), each.splices, b"", each.bursts), len(each.data))
-        for each in group
-    ]
-    first = msgspec.msgpack.encode(told)
-    # In one call, for the same reason as rows are inserted by one statement.
-    plain = b"".join((first, *(each.data for each in group if each is not None)))
-    # A smaller table of places than usual: to move it on with the window takes longer than it saves.
+    return _packed_group(*told_streams(group), group)
+
+
+def _packed_group(begin: int, plain: bytes, group: Sequence[Streams | None]) -> bytes:
+    # A smaller table of places than usual: to move it on with the window takes longer than it saves. And no checksum: the
+    # database is as sound as its disk.
     large = len(plain) > _LARGE
-    packer = zlib.compressobj(_LEVEL, memLevel=6) if large else zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
+    packer = zlib.compressobj(_LEVEL, wbits=_RAW, memLevel=6) if large else zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
     packed = packer.compress(plain) + packer.flush()
-    times = [each.times if each is not None else [] for each in group]
-    return msgspec.msgpack.encode(
-        _PackedStreams(len(first), packed, times, [each.texts if each is not None else b"" for each in group])
-    )
+    times = [_as_bytes(each.times) if each is not None else b"" for each in group]
+    texts = [each.texts if each is not None else b"" for each in group]
+    return msgspec.msgpack.encode(_PackedStreams(begin, packed, times, texts, large))
 
 
 class _PackedStreams(msgspec.Struct, array_like=True):
@@ -567,9 +559,28 @@ class _PackedStreams(msgspec.Struct, array_like=True):
     begin: int
     """Where in what is packed the bytes of the streams begin, and what is told of them ends."""
     packed: bytes
-    times: list[list[float]]
+    times: Sequence[bytes | list[float]]
+    """As `_as_bytes` has them, or as earlier versions kept them."""
     texts: list[bytes] = []
     """Missing where they stand among the bytes, as earlier versions kept them."""
+    is_raw: bool = False
+    """Is it packed without a header and a checksum?"""
+
+
+def _as_bytes(times: Sequence[float]) -> bytes:
+    """The moments as numbers of eight bytes: to tell them one by one takes longer, and more room."""
+    numbers = times if isinstance(times, array) else array("d", times)
+    if sys.byteorder == "big":
+        numbers = array("d", numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _as_times(kept: bytes | list[float]) -> Sequence[float]:
+    numbers = array("d", kept)
+    if sys.byteorder == "big" and isinstance(kept, bytes):
+        numbers.byteswap()
+    return numbers
 
 
 _read_group = msgspec.msgpack.Decoder(list[tuple[Streams, int] | None]).decode
@@ -579,15 +590,16 @@ _read_packed = msgspec.msgpack.Decoder(_PackedStreams).decode
 def _unpacked_streams(data: bytes) -> list[Streams | None]:
     """The streams of a group."""
     kept = _read_packed(data)
-    plain, at = _unpacked(kept.packed), kept.begin
+    plain = zlib.decompress(kept.packed, _RAW) if kept.is_raw else _unpacked(kept.packed)
+    at = kept.begin
     found: list[Streams | None] = []
     for place, told in enumerate(_read_group(plain[:at])):
         if told is None:
             found.append(None)
             continue
         streams, size = told
-        texts = kept.texts[place] if kept.texts else b""
-        found.append(msgspec.structs.replace(streams, data=plain[at : at + size], times=kept.times[place], texts=texts))
+        times, texts = _as_times(kept.times[place]), kept.texts[place] if kept.texts else b""
+        found.append(msgspec.structs.replace(streams, data=plain[at : at + size], times=times, texts=texts))
         at += size
     return found
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 import athena
+from athena.errors import AthenaError
 from athena.model.request import Request
-from athena.recording.filters import Filter
+from athena.recording.filters import Filter, Placed, Position, page_of
 from athena.recording.lines import ExchangeKind, Recording
 from athena.recording.parted import Parted
 from athena.recording.room import Room
@@ -32,6 +38,8 @@ Listener = Callable[[str, Any], None]
 """Gets `row` with an ExchangeRow, or `gone` with names; on the event loop."""
 LOG = logging.getLogger("athena")
 DATABASE = "recordings.sqlite3"
+_IN_FLIGHT = 1 << 62
+"""Requests in flight stand before finished ones of the same moment: no database numbers its rows so high."""
 T = TypeVar("T")
 
 
@@ -50,6 +58,7 @@ class Recorder:
         """One of the last two is called for each exchange."""
         self.mode = mode
         self.settings = settings
+        self.began = time.time()
         self.dropped = 0
         self.sse_dir = ""
         """Where the frames of streams go, besides; empty: nowhere."""
@@ -59,7 +68,9 @@ class Recorder:
         self._secrets = secrets
         self._room = Room(settings.in_flight_mb * 1024 * 1024 + (settings.memory_mb * 1024 * 1024 if mode == "memory" else 0))
         self._records_all = mode != "off" and "*" in settings.keys and "*" in settings.models
-        self._live: dict[RecordingTap, None] = {}
+        self._live: dict[RecordingTap, int] = {}
+        """With a number that grows from one to the next."""
+        self._begun = count(_IN_FLIGHT)
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ring = Ring(most=settings.memory_exchanges, most_bytes=settings.memory_mb * 1024 * 1024, secrets=secrets)
@@ -91,7 +102,7 @@ class Recorder:
         tap = RecordingTap(record, key, self._room, on_over, version=athena.__version__)
         if not is_kept:
             return tap
-        self._live[tap] = None
+        self._live[tap] = next(self._begun)
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._listeners:
@@ -167,7 +178,7 @@ class Recorder:
 
     def _tell_live(self, tap: RecordingTap) -> None:
         if tap in self._live:
-            self._tell("row", live_row(tap, self._secrets()))
+            self._tell("row", self._live_row(tap))
 
     def _written(self, written: list[tuple[str, Parted]]) -> None:
         # Rows are made here, and only for those who listen.
@@ -198,14 +209,46 @@ class Recorder:
 
     def live_rows(self) -> list[ExchangeRow]:
         """Requests in flight, the newest first."""
-        rows = [live_row(tap, self._secrets()) for tap in self._live]
-        return sorted(rows, key=lambda row: row.at, reverse=True)
+        return sorted((row for row, _ in self._live_numbered()), key=lambda row: row.at, reverse=True)
 
-    async def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
-        """The newest finished exchanges that are meant, and the cursor of the next page when there may be more."""
+    def _live_row(self, tap: RecordingTap) -> ExchangeRow:
+        """Its row, with what is known so far."""
+        row, asked = live_row(tap, self._secrets()), tap.asked_as
+        if asked is None:
+            return row
+        so_far = asyncio.get_running_loop().time() - asked.now
+        return msgspec.structs.replace(row, chunks=tap.reads, duration_ms=round(so_far * 1000, 2))
+
+    def _live_numbered(self) -> list[tuple[ExchangeRow, int]]:
+        return [(self._live_row(tap), number) for tap, number in self._live.items()]
+
+    async def rows(self, wanted: Filter, limit: int) -> list[ExchangeRow]:
+        """The newest finished exchanges that are meant."""
+        return [row for _, row in await self._placed(wanted, limit)]
+
+    async def page(
+        self, wanted: Filter, limit: int, after: Position | None = None
+    ) -> tuple[list[ExchangeRow], Position | None]:
+        """The newest exchanges that are meant, finished or in flight, and the position after which the next page begins, if
+        there is one."""
+        live = [(Position(row.at, number), row) for row, number in self._live_numbered() if wanted.holds(row)]
+        placed = await self._placed(wanted, limit + 1, after)
+        finished = {(row.id, row.at) for _, row in placed}
+        # One that ended meanwhile is not listed twice.
+        placed += [each for each in live if (after is None or each[0] < after) and (each[1].id, each[1].at) not in finished]
+        return page_of(sorted(placed, key=lambda each: each[0], reverse=True), limit)
+
+    async def count(self, wanted: Filter) -> int:
+        """How many exchanges are meant, finished or in flight."""
+        live = sum(map(wanted.holds, self.live_rows()))
         if self._writer is None:
-            return self._ring.rows(wanted, limit, cursor)
-        return await self._archived(lambda archive: archive.rows(wanted, limit, cursor))
+            return live + self._ring.count(wanted)
+        return live + await self._archived(lambda archive: archive.count(wanted))
+
+    async def _placed(self, wanted: Filter, limit: int, after: Position | None = None) -> list[Placed]:
+        if self._writer is None:
+            return self._ring.placed(wanted, limit, after)
+        return await self._archived(lambda archive: archive.placed(wanted, limit, after))
 
     async def load(self, name: str) -> Recording | None:
         """The finished exchange of that name."""
@@ -264,8 +307,18 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """The archive while the block runs. Raises AthenaError, which names the file, where the database cannot be used."""
+    try:
+        with Archive(path) as archive:
+            yield archive
+    except sqlite3.Error as error:
+        raise AthenaError(f"{path} cannot be used: {error}", code="recordings") from None
+
+
 def _with_archive(path: Path, work: Callable[[Archive], T]) -> T:
-    with Archive(path) as archive:
+    with open_archive(path) as archive:
         return work(archive)
 
 

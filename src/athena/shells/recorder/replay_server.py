@@ -66,25 +66,34 @@ class ReplayServer:
         headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest) if name}
         body = await _body(reader, headers)
         method, path, *_ = [*line.split(" "), "", ""]
-        if method == "GET":
-            models = [{"id": name, "object": "model", "created": 0, "owned_by": "recording"} for name in self._playlist.models]
-            await self._whole(writer, 200, {"object": "list", "data": models})
-            return True
+        is_last = "close" in headers.get("connection", "").lower()
+        if method in ("GET", "HEAD"):
+            await self._tell(writer, method, path, is_last)
+            return not is_last
         played = self._playlist.answer(path, body)
         self._on_request(path, body, played.id if played is not None else "")
         if played is None:
-            message = f"no recording answers {method} {path}"
-            await self._whole(writer, 404, {"error": {"message": message, "type": "not_found", "code": "no_recording"}})
-            return True
-        return await self._play(writer, played)
+            await self._whole(writer, 404, _no_recording(method, path), is_last)
+            return not is_last
+        return await self._play(writer, played, is_last) and not is_last
 
-    async def _play(self, writer: asyncio.StreamWriter, played: Played) -> bool:
-        """Play one answer; True while the connection can be used again."""
+    async def _tell(self, writer: asyncio.StreamWriter, method: str, path: str, is_last: bool) -> None:
+        """Answer what clients ask before they send a request: is anybody there, and which models are there?"""
+        asked = path.partition("?")[0].rstrip("/")
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "recording"} for name in self._playlist.models]
+        status, value = 200, dict[str, object](object="list", data=models)
+        if asked and not asked.endswith("/models"):
+            status, value = 404, _no_recording(method, path)
+        await self._whole(writer, status, value, is_last, with_body=method == "GET")
+
+    async def _play(self, writer: asyncio.StreamWriter, played: Played, is_last: bool) -> bool:
+        """Play one answer; False where the connection broke."""
         if not played.status:
             writer.transport.abort()
             return False
         lines = [f"HTTP/1.1 {played.status} {_phrase(played.status)}", "transfer-encoding: chunked"]
         lines += [f"{name}: {value}" for name, value in played.headers.items()]
+        lines += ["connection: close"] * is_last
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace"))
         begun = asyncio.get_running_loop().time()
         for at, piece in played.pieces:
@@ -102,11 +111,18 @@ class ReplayServer:
         await writer.drain()
         return True
 
-    async def _whole(self, writer: asyncio.StreamWriter, status: int, value: object) -> None:
+    async def _whole(
+        self, writer: asyncio.StreamWriter, status: int, value: object, is_last: bool, with_body: bool = True
+    ) -> None:
         body = msgspec.json.encode(value)
-        head = f"HTTP/1.1 {status} {_phrase(status)}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
+        lines = [f"HTTP/1.1 {status} {_phrase(status)}", "content-type: application/json", f"content-length: {len(body)}"]
+        lines += ["connection: close"] * is_last
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + (body if with_body else b""))
         await writer.drain()
+
+
+def _no_recording(method: str, path: str) -> dict[str, object]:
+    return {"error": {"message": f"no recording answers {method} {path}", "type": "not_found", "code": "no_recording"}}
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:

@@ -56,7 +56,7 @@ def replayed_upstream(*paths: str | os.PathLike[str], pace: Literal["fast", "rec
         paths: Files of `athena record export`.
         pace: `recorded` waits between pieces as long as the upstream did; `fast` does not.
     """
-    recordings = [recording for path in paths for recording in file.decode(Path(path).read_bytes())]
+    recordings = [recording for path in paths for recording in file.decode(Path(path).read_bytes(), str(path))]
     running = ReplayedUpstream("", [])
     server = ReplayServer(
         Playlist(recordings),

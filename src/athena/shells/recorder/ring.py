@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from athena.recording.filters import Filter
+from athena.recording.filters import Filter, Placed, Position, page_of
 from athena.recording.secrets import masks
 from athena.recording.tap import RecordingTap
 from athena.recording.view import ExchangeRow
@@ -42,6 +42,7 @@ class Ring:
         self._bytes = 0
         self._special = 0
         self._unserved = 0
+        self._added = 0
 
     def add(self, tap: RecordingTap) -> tuple[str, Sequence[str]]:
         """Keep it. Returns its name, and the names of those that made room for it."""
@@ -50,6 +51,8 @@ class Ring:
         if name in kept or name in self._spared:
             name = self._another(name)
         kept[name] = tap
+        self._added += 1
+        tap.number = self._added
         self._bytes = size = self._bytes + tap.size
         kind = tap.kind
         if kind != "served":
@@ -118,12 +121,19 @@ class Ring:
         """All of them with their names, the oldest first."""
         return [*self._spared.items(), *self._kept.items()]
 
-    def rows(self, wanted: Filter, limit: int, cursor: float | None = None) -> tuple[list[ExchangeRow], float | None]:
-        """The newest that are meant, and the cursor of the next page when there may be more."""
-        found = [row for name, _ in reversed(self.exchanges()) if wanted.holds(row := self.row(name))]
-        found = [row for row in found if cursor is None or row.at < cursor]
-        found.sort(key=lambda row: row.at, reverse=True)
-        return found[:limit], found[limit - 1].at if len(found) > limit else None
+    def rows(self, wanted: Filter, limit: int, after: Position | None = None) -> tuple[list[ExchangeRow], Position | None]:
+        """The newest that are meant, and the position after which the next page begins, if there is one."""
+        return page_of(self.placed(wanted, limit + 1, after), limit)
+
+    def placed(self, wanted: Filter, limit: int, after: Position | None = None) -> list[Placed]:
+        """The newest that are meant, each with its position, of those that stand behind `after`."""
+        placed = [(Position(row.at, tap.number), row) for name, tap in self.exchanges() if wanted.holds(row := self.row(name))]
+        following = [each for each in placed if after is None or each[0] < after]
+        return sorted(following, key=lambda each: each[0], reverse=True)[:limit]
+
+    def count(self, wanted: Filter) -> int:
+        """How many exchanges are meant."""
+        return sum(wanted.holds(self.row(name)) for name, _ in self.exchanges())
 
     def row(self, name: str) -> ExchangeRow:
         """The row of an exchange that is there."""
@@ -143,10 +153,11 @@ class Ring:
         """The request before this one in its session, by the same agent."""
         if not row.session:
             return None
-        wanted = Filter(session=row.session, agent=row.agent, until=row.at)
-        for earlier in self.rows(wanted, len(self))[0]:
+        own = self.get(row.id)
+        wanted = Filter(session=row.session, agent=row.agent)
+        for earlier in self.rows(wanted, len(self), Position(row.at, own.number) if own is not None else None)[0]:
             tap = self.get(earlier.id)
-            if tap is not None and earlier.id != row.id and earlier.dialect == row.dialect and earlier.agent == row.agent:
+            if tap is not None and (earlier.session, earlier.agent, earlier.dialect) == (row.session, row.agent, row.dialect):
                 return earlier.id, tap.body
         return None
 
@@ -164,7 +175,7 @@ def live_row(tap: RecordingTap, secrets: Iterable[str]) -> ExchangeRow:
     known = {field: fields[field] for field in ExchangeRow.__struct_fields__ if field in fields}
     row = ExchangeRow(
         id=record.request_id,
-        at=asked.wall if asked is not None else 0.0,
+        at=tap.at,
         program=whose.program,
         session=whose.session,
         agent=whose.agent,

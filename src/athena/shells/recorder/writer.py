@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from athena.errors import AthenaError
+from athena.recording.grouped import Group, Grouping
+from athena.recording.packed import PackedExchange
 from athena.recording.parted import Parted
+from athena.recording.searched import SearchedBodies
 from athena.recording.served_by import SettingsMemo
 from athena.recording.tap import RecordingTap
 from athena.shells.recorder.archive import Archive
 
 LOG = logging.getLogger("athena")
-_BATCH = 64
+_BATCH = 256
+"""Exchanges that are written in one go, at most: to begin and end it takes as long as to write five of them."""
 _GATHER_S = 0.2
 _WAITING = 1000
 """Exchanges that may wait to be written."""
@@ -56,6 +60,7 @@ class RecordingWriter:
         self._something = threading.Event()
         self._closing = threading.Event()
         self._memo: SettingsMemo = {}
+        self._bodies = SearchedBodies()
         self._thread: threading.Thread | None = None
         self._said_at = 0.0
         self._not_before = 0.0
@@ -120,14 +125,15 @@ class RecordingWriter:
 
     def _write(self, archive: Archive | None, group: list[RecordingTap]) -> Archive | None:
         try:
-            recordings = self._made(group)
+            made = self._made(group)
+            recordings = [member for each in made for member in each.members]
             if archive is None:
                 if time.monotonic() < self._not_before:
                     self._on_dropped(len(recordings))
                     return None
                 archive = Archive(self.path, timeout_s=self._lock_s)
             if recordings:
-                self._on_written(list(zip(archive.put(recordings), recordings, strict=True)))
+                self._on_written(list(zip(archive.put_groups(made), recordings, strict=True)))
         except (sqlite3.Error, OSError, AthenaError) as error:
             self._complain(error, len(group))
             if archive is not None:
@@ -135,25 +141,27 @@ class RecordingWriter:
             self._not_before = time.monotonic() + _TRY_AGAIN_S
             archive = None
         finally:
+            for tap in group:
+                tap.release()
             with self._lock:
                 self._waiting -= len(group)
             with self.written:
                 self.written.notify_all()
         return archive
 
-    def _made(self, group: list[RecordingTap]) -> list[Parted]:
-        made: list[Parted] = []
-        secrets = tuple(self._secrets())
-        for exchange in group:
+    def _made(self, group: list[RecordingTap]) -> list[Group]:
+        exchanges: list[PackedExchange] = []
+        for tap in group:
             try:
-                made.append(exchange.parted(secrets, self._memo))
+                exchanges.append(tap.packed())
             except Exception:
-                # A fault of ours in one recording must not take the others with it.
-                LOG.exception("request %s could not be recorded", exchange.record.request_id)
-                self._on_dropped(1)
-            finally:
-                exchange.release()
-        return made
+                self._failed(tap.record.request_id)
+        return Grouping(self._secrets(), self._memo, self._bodies, self._failed).groups(exchanges)
+
+    def _failed(self, name: str) -> None:
+        # A fault of ours in one recording must not take the others with it.
+        LOG.exception("request %s could not be recorded", name)
+        self._on_dropped(1)
 
     def _trim(self, archive: Archive) -> Archive | None:
         try:

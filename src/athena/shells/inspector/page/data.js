@@ -108,6 +108,10 @@ export async function getHealth() {
   return (await ask("/health")).json();
 }
 
+export async function getModels() {
+  return (await ask("/models")).json();
+}
+
 export async function getTalks() {
   return (await ask("/conversations")).json();
 }

@@ -33,10 +33,14 @@ export class ExchangePage {
     this.start = () => this.open(this.tabs.includes(tab) ? tab : "lanes", step);
   }
 
+  /** Does a gateway keep it, whole? */
+  get isKept() {
+    return !this.shared && this.view.row.state !== "live";
+  }
+
   /** Only what was served, and has ended, can be served again. */
   get canReplay() {
-    const { row } = this.view;
-    return !this.shared && row.state !== "live" && (row.kind || "served") === "served";
+    return this.isKept && (this.view.row.kind || "served") === "served";
   }
 
   shownTabs() {
@@ -51,7 +55,9 @@ export class ExchangePage {
     return button;
   }
 
+  /** A tab that this exchange does not have is left alone. */
   open(name, step = null) {
+    if (!this.tabs.includes(name)) return;
     this.tab = name;
     this.lanes?.close();
     this.lanes = null;
@@ -78,7 +84,8 @@ export class ExchangePage {
 
   head() {
     const { row, prefix } = this.view;
-    const actions = this.shared || row.state === "live" ? null : h("div.actions",
+    const isLive = row.state === "live";
+    const actions = !this.isKept ? null : h("div.actions",
       h("button.button.quiet-button", { type: "button", onclick: (event) => this.delete(event.currentTarget) }, "Delete"),
       h("button.button", { type: "button", title: "e", onclick: () => this.export() }, "Export"),
       this.canReplay ? h("button.button", { type: "button", onclick: () => this.makeCase() }, "Make a case") : null,
@@ -93,11 +100,11 @@ export class ExchangePage {
         fact("upstream", row.upstream ? `${row.upstream} (${dialectName(row.upstream_dialect)})` : ""),
         fact("client", `${row.program || "unnamed"} (${dialectName(row.dialect)})`),
         fact("format", row.format),
-        fact("first byte", millis(row.first_byte_ms)),
-        fact("total", millis(row.duration_ms)),
+        fact("first byte", isLive && !row.first_byte_ms ? "" : millis(row.first_byte_ms)),
+        fact(isLive ? "so far" : "total", millis(row.duration_ms)),
         fact("chunks", row.chunks.toLocaleString("en")),
         fact("our share", row.own_us_per_chunk ? `${micros(row.own_us_per_chunk)} per chunk` : ""),
-        fact("tokens", `${row.input_tokens.toLocaleString("en")} in · ${row.output_tokens.toLocaleString("en")} out`),
+        fact("tokens", isLive ? "" : `${row.input_tokens.toLocaleString("en")} in · ${row.output_tokens.toLocaleString("en")} out`),
         fact("attempts", row.attempts > 1 ? String(row.attempts) : ""),
         fact("prefix kept", prefix ? percent(prefix.common, prefix.size) : ""),
         fact("session", row.session)));
@@ -261,7 +268,7 @@ export class ExchangePage {
     fill(this.pane,
       h("div.figures",
         number("first byte", millis(timing.first_write), "until the client had something"),
-        number("total", millis(timing.total), count(row.chunks, "chunk")),
+        number(row.state === "live" ? "so far" : "total", millis(timing.total), count(row.chunks, "chunk")),
         number("our share", micros(timing.own_us_per_chunk), "per chunk, processor time"),
         number("longest silence", millis(timing.longest_gap), "between two reads"),
         number("longest hold", millis(timing.held), "text that waited for its meaning")),

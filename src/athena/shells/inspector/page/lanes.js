@@ -297,7 +297,8 @@ export class Lanes {
       parts.push(h("div.title", h("b", starts || complete ? `call ${name} ${happened}` : words[0][0]), number));
       if (starts) parts.push(h("small", `id ${brief(starts.event.id)}`));
       if (deltas) parts.push(longText(deltas, SHOWN));
-      if (complete && (complete.event.repaired || !deltas)) parts.push(h("div", longText(complete.event.arguments, SHOWN)));
+      // The pieces of a repaired call are most often repaired already.
+      if (complete && (!deltas || (complete.event.repaired && !complete.event.arguments.endsWith(deltas)))) parts.push(h("div", longText(complete.event.arguments, SHOWN)));
     } else {
       for (const item of group.items.slice(0, 4)) {
         const [title, text] = eventWords(item.event, this.names);

@@ -23,31 +23,41 @@ export function parseSearch(text) {
   return filters;
 }
 
-/** Does a row that came live belong into the list as it is filtered now? The gateway decides in the same way. */
+/** A part of a name, or a pattern with `*`. */
+function isLike(pattern, name) {
+  const parts = pattern.toLowerCase().split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&"));
+  return parts.length > 1 ? new RegExp(`^${parts.join(".*")}$`, "s").test(name.toLowerCase()) : name.toLowerCase().includes(pattern.toLowerCase());
+}
+
+/** For each filter whether it lets a row through. The gateway decides in the same way (`Filter.holds`). */
+const FILTERS = {
+  q: (row, words) => {
+    const all = [row.id, row.model, row.upstream, row.upstream_model, row.session, row.program, row.error, row.outcome, row.format].join(" ").toLowerCase();
+    return words.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+  },
+  id: (row, value) => row.id.startsWith(value),
+  session: (row, value) => row.session.startsWith(value),
+  program: (row, value) => isLike(value, row.program),
+  model: (row, value) => isLike(value, row.model) || isLike(value, row.upstream_model),
+  upstream: (row, value) => isLike(value, row.upstream),
+  outcome: (row, value) => [row.outcome, row.verdict, row.kind === "served" ? "" : row.kind, row.error, String(row.status)].includes(value),
+  repaired: (row, value) => value !== "1" || Boolean(row.repairs || row.text_calls || row.echoes),
+  since: (row, value) => row.at >= Number(value),
+  until: (row, value) => row.at <= Number(value),
+};
+
+/** Does a row that came live belong into the list as it is filtered now? */
 export function fits(row, filters) {
-  const holds = (text, part) => text.toLowerCase().includes(part.toLowerCase());
-  for (const [name, value] of Object.entries(filters)) {
-    if (name === "q") {
-      const all = [row.id, row.model, row.upstream, row.upstream_model, row.session, row.program].join(" ");
-      if (!value.split(" ").every((word) => holds(all, word))) return false;
-    } else if (name === "repaired") {
-      if (value === "1" && !row.repairs && row.verdict !== "repaired") return false;
-    } else if (name === "since") {
-      if (row.at < Number(value)) return false;
-    } else if (name === "until") {
-      if (row.at > Number(value)) return false;
-    } else if (name === "model") {
-      if (!holds(row.model, value) && !holds(row.upstream_model, value)) return false;
-    } else if (row[name] !== undefined && !holds(String(row[name]), value)) return false;
-  }
-  return true;
+  return Object.entries(filters).every(([name, value]) => (FILTERS[name] ? FILTERS[name](row, value) : row[name] === undefined || String(row[name]) === value));
 }
 
 export class ExchangeList {
-  constructor({ onOpen, onSearch }) {
+  /** `onDraw` is told when the list shows something else. */
+  constructor({ onOpen, onSearch, onDraw }) {
     this.rows = new Map();
     this.onOpen = onOpen;
     this.onSearch = onSearch;
+    this.onDraw = onDraw;
     this.filters = {};
     this.search = "";
     this.mode = "time";
@@ -108,6 +118,16 @@ export class ExchangeList {
     this.schedule();
   }
 
+  /** A row in flight is further on. Nothing is drawn anew: who is about to click it does. */
+  grow(row) {
+    if (!this.rows.has(row.id)) return;
+    this.rows.set(row.id, row);
+    const element = this.body.querySelector(`.row[data-id="${CSS.escape(row.id)}"]`);
+    if (!element) return;
+    fill(element.querySelector(".m"), shortRoute(row));
+    fill(element.querySelector(".s"), summary(row));
+  }
+
   drop(id) {
     this.rows.delete(id);
     this.schedule();
@@ -137,7 +157,9 @@ export class ExchangeList {
     element.setAttribute("aria-selected", String(on));
   }
 
+  /** Choose another row. The list has the focus then, so that `enter` opens the row and presses no button. */
   move(by) {
+    this.body.focus({ preventScroll: true });
     const ids = [...this.body.querySelectorAll(".row")].map((element) => element.dataset.id);
     const now = ids.indexOf(this.selected);
     const next = ids[now < 0 ? 0 : Math.max(0, Math.min(ids.length - 1, now + by))];
@@ -153,6 +175,7 @@ export class ExchangeList {
     else fill(this.body, rows.map((row) => this.row(row)));
     if (this.next) this.body.append(h("button.more.older", { type: "button", onclick: () => this.loadMore() }, "Older exchanges"));
     for (const element of this.body.querySelectorAll(".row")) this.markRow(element);
+    this.onDraw();
   }
 
   row(row, depth = 0) {

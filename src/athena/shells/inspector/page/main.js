@@ -1,6 +1,6 @@
 // The page: address, keys, live updates, and which view stands in the middle.
 
-import { Refused, embeddedViews, findToken, follow, getView, useToken } from "./data.js";
+import { Refused, embeddedViews, findToken, follow, getModels, getRows, getView, useToken } from "./data.js";
 import { fill, h } from "./dom.js";
 import { ExchangePage, TABS } from "./exchange.js";
 import { HealthPage } from "./health.js";
@@ -57,6 +57,14 @@ export function formatRoute({ name, id, tab, step, search }) {
 }
 
 const FOLLOW_MS = 700;
+/** What the list holds, in figures that lead to it: name, search, which rows, tone. */
+const FIGURES = [
+  ["listed", "", () => true, ""],
+  ["repaired", "repaired:yes", (row) => row.repairs > 0 || row.verdict === "repaired", "warn"],
+  ["echoes held", "verdict:echo", (row) => row.verdict === "echo", "warn"],
+  ["errors", "verdict:error", (row) => row.verdict === "error", "bad"],
+  ["in flight", "verdict:live", (row) => row.state === "live", ""],
+];
 
 class Page {
   constructor() {
@@ -64,8 +72,9 @@ class Page {
     this.live = h("span.live", { role: "status" }, "…");
     this.flight = h("span.pill.soft", { hidden: true });
     this.search = h("input.search", { type: "search", placeholder: "Search: kimi  model:qwen  repaired:yes  outcome:error", "aria-label": "search the exchanges", spellcheck: "false", autocomplete: "off" });
-    this.list = new ExchangeList({ onOpen: (id) => this.go({ name: "exchange", id, tab: "lanes", step: null }), onSearch: (search) => this.go({ ...this.route, search }) });
+    this.list = new ExchangeList({ onOpen: (id) => this.go({ name: "exchange", id, tab: "lanes", step: null }), onSearch: (search) => this.go({ ...this.route, search }), onDraw: () => this.countFigures() });
     this.view = null;
+    this.figures = [];
     this.inFlight = new Set();
     this.kept = 0;
   }
@@ -88,7 +97,8 @@ class Page {
   }
 
   started(answer) {
-    this.kept = answer.total;
+    // Of a search the total says nothing about what is kept besides; the gateway's first event does.
+    this.kept = this.route.search ? 1 : answer.total;
     this.stop?.();
     this.stop = follow({ onEvent: (name, data) => this.happened(name, data), onState: (state) => this.showState(state) });
     this.show(true);
@@ -126,6 +136,22 @@ class Page {
   showFlight() {
     this.flight.hidden = this.inFlight.size === 0;
     fill(this.flight, `${this.inFlight.size} in flight`);
+    if (!this.asksFlight) this.askFlight();
+  }
+
+  /** How far the exchanges in flight are: asked for while there are any, and somebody looks at the page. */
+  async askFlight() {
+    this.asksFlight = true;
+    let took = 0;
+    while (this.inFlight.size) {
+      await new Promise((done) => setTimeout(done, Math.max(FOLLOW_MS, 10 * took)));
+      if (document.hidden || !this.inFlight.size) continue;
+      const began = performance.now();
+      const answer = await getRows({ verdict: "live" }).catch(() => ({ rows: [] }));
+      took = performance.now() - began;
+      for (const row of answer.rows) if (this.inFlight.has(row.id)) this.list.grow(row);
+    }
+    this.asksFlight = false;
   }
 
   showState(state) {
@@ -236,19 +262,20 @@ class Page {
     fill(this.main, emptyState());
   }
 
-  /** What the list holds, in figures that lead to it. */
   overview() {
+    this.figures = FIGURES.map(([name, search]) => h("a.figure", { href: formatRoute({ name: "list", search }) }, h("b"), h("span", name)));
+    this.countFigures();
+    return h("div.figures.overview", this.figures);
+  }
+
+  countFigures() {
     const rows = [...this.list.rows.values()];
-    const figure = (name, search, fits, tone = "") => {
+    this.figures.forEach((figure, place) => {
+      const [, , fits, tone] = FIGURES[place];
       const value = rows.filter(fits).length;
-      return h("a.figure" + (value ? tone : ""), { href: formatRoute({ name: "list", search }) }, h("b", String(value)), h("span", name));
-    };
-    return h("div.figures.overview",
-      figure("listed", "", () => true),
-      figure("repaired", "repaired:yes", (row) => row.repairs > 0 || row.verdict === "repaired", ".warn"),
-      figure("echoes held", "verdict:echo", (row) => row.verdict === "echo", ".warn"),
-      figure("errors", "verdict:error", (row) => row.verdict === "error", ".bad"),
-      figure("in flight", "verdict:live", (row) => row.state === "live"));
+      fill(figure.firstChild, String(value));
+      if (tone) figure.classList.toggle(tone, value > 0);
+    });
   }
 
   problem(error, id = "") {
@@ -296,8 +323,8 @@ class Page {
       p: () => page?.lanes?.nextMark(-1),
       b: () => page?.lanes?.toggleRaw(),
       f: () => page?.lanes?.search.focus(),
-      r: () => page && !page.shared && page.open("replay"),
-      e: () => page && !page.shared && page.export(),
+      r: () => page?.open("replay"),
+      e: () => page?.isKept && page.export(),
       h: () => this.go({ name: "health" }),
       c: () => this.go({ name: "talks", id: "" }),
       l: () => this.go({ name: "list" }),
@@ -380,9 +407,14 @@ function command(text) {
 
 function emptyState() {
   const base = location.origin;
+  const first = command("");
+  const showFirst = (model) => fill(first, `curl ${base}/v1/chat/completions -H 'content-type: application/json' -d '{\n  "model": "${model}", "stream": true,\n  "messages": [{"role": "user", "content": "What is the weather in Paris?"}],\n  "tools": [{"type": "function", "function": {"name": "weather",\n    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'`);
+  showFirst("MODEL");
+  // It will be copied into a shell: only a name that cannot end its quotes.
+  getModels().then(({ models }) => showFirst(models.find((name) => /^[\w./:@-]{1,200}$/.test(name)) ?? "MODEL"), () => {});
   return h("div.empty.start", h("h2", "Nothing has come through yet"),
     h("p", "Every request to this gateway appears here as it begins. Make the first one:"),
-    command(`curl ${base}/v1/chat/completions -H 'content-type: application/json' -d '{\n  "model": "demo", "stream": true,\n  "messages": [{"role": "user", "content": "What is the weather in Paris?"}],\n  "tools": [{"type": "function", "function": {"name": "weather",\n    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}'`),
+    first,
     h("p", "Or let a coding agent run through the gateway, with its own settings left alone:"),
     command("athena code claude\nathena code codex"),
     h("p.sub", "Exchanges are kept in memory, the last 200, unless “record: on” in the configuration keeps them on disk."));

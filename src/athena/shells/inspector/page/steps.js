@@ -21,7 +21,10 @@ export function stepsOf(view) {
     if (t < step.t) step.t = t;
     return step;
   };
-  for (const item of view.reads) at(item.step, item.t).reads.push(item);
+  for (const item of view.reads) {
+    const step = at(item.step, item.t);
+    if (item.kind !== "told") step.reads.push(item);
+  }
   for (const item of view.events) at(item.step, item.t).events.push(item);
   for (const item of view.writes) at(item.step, item.t).writes.push(item);
   for (const mark of view.marks) at(mark.step, Infinity).marks.push(mark);

@@ -78,7 +78,11 @@ export function shortRoute(row) {
 
 /** The line under a row's title. */
 export function summary(row) {
-  if (row.state === "live") return row.upstream ? `waiting for ${brief(row.upstream)}` : "waiting for an upstream";
+  if (row.state === "live") {
+    const doing = row.stream ? "streaming" : "answering";
+    const so = row.chunks ? `${doing} · ${count(row.chunks, "chunk")}` : `waiting for ${brief(row.upstream) || "an upstream"}`;
+    return `${so} · ${millis(row.duration_ms)}`;
+  }
   const words = [];
   if (row.kind === "refused") words.push("refused");
   if (row.error) words.push(brief(row.error).replaceAll("_", " "));
