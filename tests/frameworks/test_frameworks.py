@@ -63,7 +63,7 @@ def upstream() -> Iterator[LeakingUpstream]:
 @pytest.fixture(scope="module")
 def gateway(upstream: LeakingUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway in a process of its own, for the doors that go through one."""
-    with started_gateway(Wish(flags={"base_url": upstream.url}), tmp_path_factory.mktemp("gateway")) as up:
+    with started_gateway(Wish(flags={"base_url": upstream.url}), tmp_path_factory.mktemp("gateway") / "log") as up:
         yield up.url
 
 
