@@ -6,7 +6,7 @@ and system time of the whole process, of every thread, until a group is answered
 event loop's thread takes of it is told apart: answers wait for that one alone. Each start of a gateway is shown for itself as
 well: starts of one and the same program differ.
 
-A group is asked several times in a row where answers come as fast as they are read: a gateway that is so busy writes up to 64
+A group is asked several times in a row where answers come as fast as they are read: a gateway that is so busy writes many
 exchanges in one go.
 """
 

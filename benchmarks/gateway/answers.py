@@ -2,8 +2,8 @@
 
 `./dev bench answers --against ../v1` measures this checkout beside nginx and beside the one in that folder (`git worktree add
 ../v1 RELEASE`), at the default log level: a paced chunk, a chunk of a burst, a small plain request, the first byte of the last
-of 128 streams that begin at once, and a whole turn of an agent (131 KB, 300 paced chunks). Ratios are medians over the
-repetitions, with their ranges.
+of 128 streams that begin at once, and a whole turn of an agent (131 KB, 300 paced chunks). Chunks of arguments are those of one
+long string, as where an agent writes a file. Ratios are medians over the repetitions, with their ranges.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class _Case:
 _CASES = (
     _Case("paced chunk", "fake-p5000", True, 32, 16, 200),
     _Case("burst chunk", "fake-p0", True, 160, 16, 200),
+    _Case("paced chunk of arguments", "fake-p5000-kargs", True, 32, 16, 200),
+    _Case("burst chunk of arguments", "fake-p0-kargs", True, 160, 16, 200),
     _Case("plain request", "fake-p0", False, 1500, 16, 1),
     _Case("agent turn", f"fake-p5000-n{_TURN_CHUNKS}", True, 16, 16, _TURN_CHUNKS, large=True),
     _Case("first byte of 128", "fake-p20000-n20", True, _AT_ONCE, _AT_ONCE, 20),
@@ -51,6 +53,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev bench answers", description=__doc__)
     parser.add_argument("--against", default="", help="a checkout of the release to compare a turn with")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions; medians are printed (default: %(default)s)")
+    parser.add_argument("--cases", default="", help="parts of the names of the cases to measure, with commas (default: all)")
     parser.add_argument("--quick", action="store_true", help="one repetition of an eighth of the requests, to see that it runs")
     options = parser.parse_args(arguments)
     systems = [
@@ -61,7 +64,9 @@ def main(arguments: list[str]) -> int:
     try:
         if options.against:
             systems.append(replace(system_named(f"athena-msg@{options.against}"), name="before"))
-        passes = _measure(systems, 1 if options.quick else options.repeats, share=8 if options.quick else 1)
+        parts = options.cases.split(",")
+        cases = [case for case in _CASES if any(part in case.name for part in parts)]
+        passes = _measure(systems, cases, 1 if options.quick else options.repeats, share=8 if options.quick else 1)
     except CannotMeasure as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
@@ -72,15 +77,15 @@ def main(arguments: list[str]) -> int:
 Passes = dict[tuple[str, str], list[Pass]]
 
 
-def _measure(systems: list[System], repeats: int, *, share: int) -> Passes:
+def _measure(systems: list[System], cases: list[_Case], repeats: int, *, share: int) -> Passes:
     passes: Passes = defaultdict(list)
     with Bench() as bench:
         running = [bench.start(system) for system in systems]
         for one in running:
-            for case in _CASES:
+            for case in cases:
                 _ask(bench, one, _part_of(case, 8 * share))
         for repeat in range(repeats):
-            for case in _CASES:
+            for case in cases:
                 for one in running if repeat % 2 == 0 else reversed(running):
                     passes[case.name, one.system.name].append(_ask(bench, one, _part_of(case, share)))
             print(f"  repetition {repeat + 1} of {repeats} done", file=sys.stderr)
@@ -148,10 +153,12 @@ def _with_history(value: dict[str, Any], speaks: bodies.Dialect) -> dict[str, An
 def _print(passes: Passes, names: list[str]) -> None:
     ours = [name for name in names if name.startswith("athena")]
     foreign = median(one.foreign for made in passes.values() for one in made)
-    print(f"\n{'':<24}{'':<16}{'CPU us':>9}{'ratio':>9}   from-to      target")
+    print(f"\n{'':<26}{'':<16}{'CPU us':>9}{'ratio':>9}   from-to      target")
     for case, unit, reference, targets in (
         ("paced chunk", "cpu_us_per_chunk", "nginx", {"athena": 1.8}),
         ("burst chunk", "cpu_us_per_chunk", "nginx", {"athena": 1.5}),
+        ("paced chunk of arguments", "cpu_us_per_chunk", "nginx", {}),
+        ("burst chunk of arguments", "cpu_us_per_chunk", "nginx", {}),
         ("plain request", "cpu_us_per_request", "nginx", {"athena": 15.0}),
         ("agent turn", "cpu_us_per_request", "before", {"athena": 0.55}),
     ):
@@ -161,18 +168,18 @@ def _print(passes: Passes, names: list[str]) -> None:
             if not made:
                 continue
             costs = [getattr(one, unit) for one in made]
-            line = f"{case:<24}{name:<16}{median(costs):>9.1f}"
+            line = f"{case:<26}{name:<16}{median(costs):>9.1f}"
             if base and name != reference:
                 ratios = [cost / getattr(other, unit) for cost, other in zip(costs, base, strict=True)]
                 target = f"{targets[name]:>8.2f}" if name in targets else ""
                 line += f"{median(ratios):>9.2f}   {min(ratios):.2f}-{max(ratios):.2f}  {target}"
             print(line)
-    base = passes["first byte of 128", "nginx"]
+    base = passes.get(("first byte of 128", "nginx"))
     for name in dict.fromkeys(("nginx", *ours, "before")):
         made = passes.get(("first byte of 128", name))
-        if made:
+        if made and base:
             behind = [(one.load.first_p99 - other.load.first_p99) / 1000 for one, other in zip(made, base, strict=True)]
             target = "      30" if name == "athena" else ""
             spread = f"{min(behind):.1f}-{max(behind):.1f}"
-            print(f"{'first byte of 128, +ms':<24}{name:<16}{'':>9}{median(behind):>9.1f}   {spread}  {target}")
+            print(f"{'first byte of 128, +ms':<26}{name:<16}{'':>9}{median(behind):>9.1f}   {spread}  {target}")
     print(f"\nothers took {foreign:.0%} of the measured core in the median pass; {os.cpu_count()} cores")

@@ -28,7 +28,7 @@ class Place:
     upstream: str
     """Its origin, as in http://127.0.0.1:9000."""
     folder: Path
-    models: tuple[str, ...] = ("fake-p0", "fake-p5000", "fake-p20000")
+    models: tuple[str, ...] = ("fake-p0", "fake-p5000", "fake-p20000", "fake-p5000-n300", "fake-p1000-n20")
     """What the upstream serves: some peers must know the names beforehand."""
 
 
