@@ -127,6 +127,8 @@ class _Server:
 
 def _become(order: dict[str, Any]) -> None:
     """Be what a new interpreter would be with these arguments, here, in this environment."""
+    # A shell that starts something behind its back has it ignore interrupts. No command in a test is started so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(order["directory"])
     os.environ.clear()
     os.environ.update(order["environment"])
