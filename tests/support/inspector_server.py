@@ -6,7 +6,9 @@ that no model would make.
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -24,6 +26,34 @@ from support.inspected import replay_of
 TOKEN = "a-token-of-the-tests"
 
 
+class _Server(ThreadingHTTPServer):
+    """Waits for its threads when it is closed, so that no test leaves one behind."""
+
+    daemon_threads = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End the connections that a browser opened and keeps for later: their threads would wait for a request for ever."""
+        with self._lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RD)
+
+
 class InspectorServer:
     """Use it with `with`; change its values and `tell` what happened."""
 
@@ -39,9 +69,11 @@ class InspectorServer:
         self.mode = "memory"
         self.asked: list[str] = []
         self.replays: list[dict[str, str]] = []
+        self._lock = threading.Lock()
+        """For the listeners: each handler has a thread of its own."""
         self._listeners: list[queue.Queue[bytes | None]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = False
+        self._is_over = False
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self.page = f"{self.url}/inspect?token={TOKEN}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -51,16 +83,20 @@ class InspectorServer:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for listener in self._listeners:
-            listener.put(None)
         self._server.shutdown()
         self._thread.join()
+        with self._lock:
+            self._is_over = True
+            for listener in self._listeners:
+                listener.put(None)
+        self._server.hang_up()
         self._server.server_close()
 
     def tell(self, kind: str, value: Any) -> None:
         """An event of `live`."""
-        for listener in self._listeners:
-            listener.put(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value)))
+        with self._lock:
+            for listener in self._listeners:
+                listener.put(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value)))
 
     def forget(self, wanted: dict[str, str]) -> None:
         """Lessons of one upstream's model are forgotten."""
@@ -160,7 +196,10 @@ class InspectorServer:
         live = sum(row.state == "live" for row in self.rows)
         hello = {"in_flight": live, "kept": len(self.rows), "mode": self.mode, "dropped": 0}
         waiting.put(b"event: hello\ndata: %b\n\n" % msgspec.json.encode(hello))
-        self._listeners.append(waiting)
+        with self._lock:
+            if self._is_over:
+                return
+            self._listeners.append(waiting)
         try:
             while (event := waiting.get()) is not None:
                 handler.wfile.write(event)
@@ -168,7 +207,8 @@ class InspectorServer:
         except OSError:
             pass  # the page was closed
         finally:
-            self._listeners.remove(waiting)
+            with self._lock:
+                self._listeners.remove(waiting)
 
     def _json(self, handler: BaseHTTPRequestHandler, value: Any, status: int = 200) -> None:
         body = msgspec.json.encode(value)
