@@ -27,7 +27,7 @@ from support.raw_server import chunk
 PATHS = {"openai_chat": "/v1/chat/completions", "anthropic_messages": "/v1/messages"}
 TOOL = {"name": "get_weather", "description": "d", "input_schema": {"type": "object", "properties": {}}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
-_ID = re.compile(rb"(request-id|date): [^\r]*|(msg_|req_|toolu_|call_|chatcmpl-)[0-9A-Za-z]+")
+_ID = re.compile(rb"(request-id|date): [^\r]*|(msg_|req_|toolu_|call_|chatcmpl-)[0-9A-Za-z]+|(?<=\"created\":)\d+")
 
 
 def answer(finish: str = "stop", **message: Any) -> bytes:
