@@ -6,7 +6,7 @@ client was told at the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -95,6 +95,20 @@ def view_of(recording: Recording, before: tuple[str, bytes] | None = None, chang
     replayed = replay_or_retell(recording, changes)
     equal = difference(recording, replayed) if changes == NO_CHANGES else Equality(equal=True)
     return _View(recording, replayed).made(equal, before)
+
+
+def views_of(exchanges: Sequence[tuple[Recording, Recording]]) -> list[View]:
+    """Exchanges that are shown together, each as it was recorded and as it is shown, which may be redacted. Every request is
+    compared with the one before it in its session, by the same agent. Raises as `view_of` does."""
+    views = [view_of(shown) for _, shown in exchanges]
+    last: dict[tuple[str, ...], tuple[Recording, Recording]] = {}
+    for at in sorted(range(len(views)), key=lambda at: exchanges[at][0].header.at):
+        recorded = exchanges[at][0]
+        whose = (recorded.header.session, recorded.header.agent, recorded.request.dialect)
+        if recorded.header.session and whose in last:
+            views[at] = msgspec.structs.replace(views[at], prefix=_shown_prefix(last[whose], exchanges[at]))
+        last[whose] = exchanges[at]
+    return views
 
 
 def live_view(recording: Recording, now: float) -> View:
@@ -385,7 +399,20 @@ class _View:
 def prefix_of(before: tuple[str, bytes], body: bytes) -> Prefix:
     """How a request begins like an earlier one."""
     name, earlier = before
-    at = common_prefix(earlier, body)
+    return _prefix(name, common_prefix(earlier, body), earlier, body)
+
+
+def _shown_prefix(before: tuple[Recording, Recording], exchange: tuple[Recording, Recording]) -> Prefix:
+    """The same of exchanges as they are shown. How much is equal is told of what was recorded, since the words that stand for
+    others differ elsewhere; they stand where those stood unless a length changed."""
+    (earlier, shown_earlier), (recorded, shown) = ([each.request.body.data for each in pair] for pair in (before, exchange))
+    name = before[1].header.id
+    if (len(shown_earlier), len(shown)) != (len(earlier), len(recorded)):
+        return prefix_of((name, shown_earlier), shown)
+    return _prefix(name, common_prefix(earlier, recorded), shown_earlier, shown)
+
+
+def _prefix(name: str, at: int, earlier: bytes, body: bytes) -> Prefix:
     return Prefix(
         of=name,
         common=at,

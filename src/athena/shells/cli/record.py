@@ -175,9 +175,10 @@ def export(
     # No bar where the exchanges go to the same terminal.
     has_bar = output is not None or not sys.stdout.isatty()
     chosen = _chosen(config_file, url, names, wanted, has_bar=has_bar)
-    made = (recording if keep_text else redacted(recording, secrets.token_bytes(32)) for recording in chosen)
+    key = secrets.token_bytes(32)  # one for all of them: what belongs to one session still does afterwards
+    made = ((recording, recording if keep_text else redacted(recording, key)) for recording in chosen)
     _check_output(output, as_json)
-    count = (_write_page if as_html else _write)(output, made, as_json)
+    count = _write_page(output, list(made), as_json) if as_html else _write(output, (shown for _, shown in made), as_json)
     if count > 1 and not as_json:
         click.echo(f"athena: {count} exchanges were exported", err=True)
     return 0
@@ -224,7 +225,8 @@ def redact(files: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     _check_output(output, as_json)
     # All of them at first: the output may be one of them.
     read = [recording for path in files for recording in _read(path)]
-    _write(output, (redacted(recording, secrets.token_bytes(32)) for recording in read), as_json)
+    key = secrets.token_bytes(32)  # one for all of them: what belongs to one session still does afterwards
+    _write(output, (redacted(recording, key) for recording in read), as_json)
     return 0
 
 
@@ -381,14 +383,13 @@ def _write(output: Path | None, recordings: Iterator[Recording], as_json: bool) 
     return len(headers)
 
 
-def _write_page(output: Path | None, recordings: Iterator[Recording], as_json: bool) -> int:
-    """The same as one page."""
-    from athena.recording.show import view_of
+def _write_page(output: Path | None, exchanges: list[tuple[Recording, Recording]], as_json: bool) -> int:
+    """The same as one page. Of each exchange: as it was recorded, and as it is shown."""
+    from athena.recording.show import views_of
     from athena.shells.inspector import shared_page
 
-    headers: list[Header] = []
-    views = [view_of(recording) for recording in _noted(recordings, headers)]
-    _save(output, iter([shared_page(views).encode()] if views else []))
+    headers = [shown.header for _, shown in exchanges]
+    _save(output, iter([shared_page(views_of(exchanges)).encode()] if exchanges else []))
     _tell(output, headers, as_json)
     return len(headers)
 
