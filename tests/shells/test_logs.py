@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from athena.serving.record import RequestRecord, as_fields
 from athena.shells import logs
@@ -130,7 +131,7 @@ def test_the_line_on_a_terminal_is_as_wide_as_the_terminal() -> None:
     for columns in (70, 100, 160):
         line = _line_on_terminal(columns, **found)
         assert len(line) == columns
-        assert line.endswith("1.23s first 310ms  req_1")
+        assert line.endswith("  1.23s  req_1" if columns < 130 else "  1.23s first 310ms  req_1")
     assert "kimi-k2 → or/moonshotai/kimi-k2" not in line, "the same name is not told twice"
     assert "or/moonshotai/kimi-k2  2 calls, 1 from text (kimi_k2), repaired, temperature dropped" in line
 
@@ -138,14 +139,38 @@ def test_the_line_on_a_terminal_is_as_wide_as_the_terminal() -> None:
 def test_a_name_with_a_slash_is_not_told_twice() -> None:
     name = "moonshotai/kimi-k2-0905"
     found = {"calls": 1, "text_calls": 1, "format": "kimi_k2", "model": name, "upstream": "openrouter", "upstream_model": name}
-    assert "200 ok    openrouter/moonshotai/kimi-k2-0905  1 call, 1 …" in _line_on_terminal(100, **found)
+    assert "200 ok    openrouter/moonshotai/kimi-k2-0905  1 call from text (kim" in _line_on_terminal(110, **found)
     for asked, target in (
         ("openrouter/" + name, "openrouter/" + name),
         ("kimi-k2-0905", "openrouter/" + name),
         ("other/kimi-k2-0905", "other/kimi-k2-0905 → openrouter/" + name),
         ("claude-x", "claude-x → openrouter/" + name),
     ):
-        assert f"200 ok    {target}  1 call" in _line_on_terminal(120, **{**found, "model": asked})
+        assert f"200 ok    {target}  1 call" in _line_on_terminal(140, **{**found, "model": asked})
+
+
+def test_a_narrow_line_gives_up_names_before_what_happened() -> None:
+    found = {"calls": 1, "text_calls": 1, "format": "kimi_k2", "repairs": 1, "attempts": 2, "request_id": f"req_{'0' * 24}"}
+    happened = "1 call from text (kimi_k2), repaired, 2 attempts"
+    asked = {"model": "claude-sonnet-4-5-20250929", "warning_text": "top_k dropped: the upstream does not take it"}
+    assert f"claude-sonnet-4-5-20250929 → or/moonshotai/kimi-k2  {happened}, top" in _line_on_terminal(200, **found, **asked)
+    assert f"200 ok    or/moonshotai/kimi-k2  {happened}" in _line_on_terminal(120, **found, **asked)
+    assert "200 ok    or/moonshot…  1 call from text" in _line_on_terminal(80, **found, **asked)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_wide_letters_do_not_break_the_line(columns: int) -> None:
+    for name in ("漢字" * 60, "字", "e\u0301" * 100, "👍" * 60):
+        line = _line_on_terminal(columns, model=name, upstream_model=name)
+        assert cell_len(line) == columns, name
+
+
+def test_what_cannot_be_seen_is_written_as_an_escape() -> None:
+    evil = "a\u200eb\u200fc\u061cd\u00a0e\u200bf\ufeffg\U000e0041h\u202ei\udc80"
+    for form in (TextLines(Redactor()), TerminalLines(Redactor(), colours=False, columns=lambda: 300)):
+        line = form.format(record("said " + evil))
+        assert line.endswith(r"said a\u200eb\u200fc\u061cd\xa0e\u200bf\ufeffg\U000e0041h\u202ei\udc80")
+        assert form.format(record("漢字 é — ok")).endswith("漢字 é — ok")
 
 
 def test_a_failure_on_a_terminal_says_where_and_why() -> None:

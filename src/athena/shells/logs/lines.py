@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 import time
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -25,14 +26,24 @@ _QUIET = frozenset(("upstream_dialect", "chunks", "own_us_per_chunk"))
 _NOT_LISTED = _REQUEST_SHOWN | _QUIET
 _NARROWEST = 60
 """Columns below which a terminal's line is not cut any further."""
-_WIDE = 110
-"""Columns from which on a request's whole id is shown."""
+_WIDE = 130
+"""Columns from which on a request's whole id is shown, and the time of its first byte."""
+_LEAST_NAME = 12
+"""Columns of a model's name that are shown however much there is to tell."""
 _SHORT_ID = len("req_") + 8
 
 
 def _plain(text: str) -> str:
-    """One line, whatever its fields contain."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}" if ord(found.group()) < 256 else "?", text)
+    """One line of what can be seen, whatever its fields contain: the rest (controls, marks of direction, characters without a
+    width, spaces that are none) is written as an escape."""
+    return text if text.isprintable() else "".join([_shown(letter) for letter in text])
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -174,19 +185,27 @@ class TerminalLines(TextLines):
         # What a narrow terminal shows of an id finds the exchange all the same (athena record show req_5f0a).
         shown_id = request_id if columns >= _WIDE else request_id[:_SHORT_ID]
         left = f"{fields.get('status') or '-':<3} {fields.get('outcome', ''):<5} "
-        right = f"  {_times(fields)}  "
+        right = f"  {_times(fields) if columns >= _WIDE else _seconds(fields.get('duration_ms', 0.0))}  "
         room = columns - _TERMINAL_MARGIN - len(left) - len(right) - len(shown_id)
-        target = _target(fields)
-        source = fields.get("model") or fields.get("path", "")
-        is_told = not target or f"/{target}".endswith(f"/{source}")  # the same name is not told twice
-        parts = [(target or source) if is_told else f"{source} → {target}", _story(fields)]
-        text = _cut(self._safe("  ".join(part for part in parts if part)), room)
-        line = f"{left}{text:<{max(room, 0)}}{right}{self._linked(request_id, shown_id)}"
+        told = self._safe(_story(fields))
+        names = self._names(fields, room - (_columns(told) + 2 if told else 0))
+        losses = self._safe(fields.get("warning_text", ""))
+        text = _fitted("  ".join(filter(None, (names, ", ".join(filter(None, (told, losses)))))), room)
+        line = f"{left}{text}{right}{self._linked(request_id, shown_id)}"
         if fields.get("error_message"):
             where = f"{fields['url']}: " if fields.get("url") else ""
             words = f"{fields.get('error', '')}: {self._safe(where + fields['error_message'])}"
             line += f"\n    {_folded(words, columns, 4)}"
         return line
+
+    def _names(self, fields: Mapping[str, Any], room: int) -> str:
+        """What was asked for and what answered; where there is no room for both, what answered."""
+        target = self._safe(_target(fields))
+        source = self._safe(fields.get("model") or fields.get("path", ""))
+        if not target or f"/{target}".endswith(f"/{source}"):  # the same name is not told twice
+            return _cut(target or source, max(room, _LEAST_NAME))
+        both = f"{source} → {target}"
+        return both if _columns(both) <= room else _cut(target, max(room, _LEAST_NAME))
 
     def _message(self, message: str, fields: Mapping[str, Any]) -> str:
         return _folded(super()._message(message, fields), max(_NARROWEST, self._columns()), _TERMINAL_MARGIN)
@@ -213,10 +232,12 @@ def _times(fields: Mapping[str, Any]) -> str:
 def _story(fields: Mapping[str, Any]) -> str:
     """What happened to the calls, in words: `2 calls, 1 from text (kimi_k2), repaired`."""
     told = []
-    if calls := fields.get("calls"):
-        told.append(f"{calls} call{'s' if calls > 1 else ''}")
-    if found := fields.get("text_calls"):
-        told.append(f"{found} from text ({fields.get('format', '')})")
+    calls, found = fields.get("calls", 0), fields.get("text_calls", 0)
+    form = f"from text ({fields.get('format', '')})"
+    if calls:
+        told.append(f"{calls} call{'s' if calls > 1 else ''}{f' {form}' if found == calls else ''}")
+    if found and found != calls:
+        told.append(f"{found} {form}")
     if fields.get("repairs"):
         told.append("repaired")
     if fields.get("bad_calls"):
@@ -227,8 +248,6 @@ def _story(fields: Mapping[str, Any]) -> str:
         told.append("canary")
     if fields.get("attempts", 1) > 1:
         told.append(f"{fields['attempts']} attempts")
-    if fields.get("warning_text"):
-        told.append(fields["warning_text"])
     return ", ".join(told)
 
 
@@ -244,8 +263,34 @@ def _folded(text: str, columns: int, start: int) -> str:
     return "\n".join(lines)[start:]
 
 
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def _width(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+
+
 def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: max(room - 1, 0)] + "…"
+    """As much of a text as there are columns for."""
+    if _columns(text) <= room:
+        return text
+    kept, left = [], room - 1
+    for letter in text:
+        left -= _width(letter)
+        if left < 0:
+            break
+        kept.append(letter)
+    return "".join(kept) + "…"
+
+
+def _fitted(text: str, room: int) -> str:
+    """The text in exactly that many columns."""
+    text = _cut(text, max(room, 1))
+    return text + " " * (room - _columns(text))
 
 
 def _seconds(milliseconds: float) -> str:
