@@ -210,6 +210,16 @@ def test_ids_in_fields_are_not_taken_for_keys() -> None:
 
 
 @pytest.mark.parametrize("form", [TextLines, JsonLines])
+def test_the_id_of_a_trace_is_not_taken_for_a_key(form: type[TextLines | JsonLines]) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    fields = {"request_id": "req_1", "model": trace, "trace_id": trace, "status": 200}
+    line = form(Redactor()).format(record("request", name="athena.request", fields=fields))
+    assert line.count(trace) == 1
+    assert trace not in form(Redactor([trace])).format(record("request", fields=fields))
+    assert "sk-SECRETSECRET" not in form(Redactor()).format(record("request", fields={"trace_id": "sk-SECRETSECRET"}))
+
+
+@pytest.mark.parametrize("form", [TextLines, JsonLines])
 def test_nobody_can_add_a_line(form: type[TextLines | JsonLines]) -> None:
     evil = "x\n2026-01-01 00:00:00.000 info    all is well\r\x1b[2J\u2028"
     line = form(Redactor()).format(record(f"said {evil}", fields={"model": evil}))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from athena.exchange import Exchange
-from athena.model.events import Done, Event, TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStart, WholePart
+from athena.model.events import Done, Event, Start, TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStart, WholePart
 from athena.quality import AnswerOutcome, Found, findings
-from athena.serving.record import RequestRecord
+from athena.serving.record import RequestRecord, Said
 
 _LOST = frozenset(("malformed_call", "truncated_call"))
 """Calls in text that could not be used and did not end the answer."""
@@ -22,13 +22,17 @@ class AnswerMarks:
         """The request is sent now. `turn` is that of its route's state. What the record counted before is not this answer's."""
         self.turn = turn
         self.sent_at = now
+        self._said = record.details.said = Said()
         self._calls, self._repairs, self._bad = record.calls, record.repairs, dict(record.details.bad_calls)
 
     def note(self, event: Event) -> None:
         """One event. Text and reasoning need not be told again once there is some."""
         match event:
+            case Start():
+                self._said.id, self._said.model = event.id, event.model
             case Done():
                 self.finish = event.finish.kind
+                self._said.finishes += (event.finish.kind,)
             case ThinkingDelta():
                 self.has_reasoning = bool(event.text.strip())
             case ToolCallStart():

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from athena.model.events import FinishKind, Usage
 from athena.model.request import Loss
 from athena.quality import Found
 from athena.serving.trace import Trace
@@ -32,6 +33,16 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """Of the route's state, when the request was sent."""
 
 
+class Said(msgspec.Struct):
+    """What the answer of the last attempt says about itself."""
+
+    id: str = ""
+    model: str = ""
+    """Both as its upstream calls them."""
+    finishes: tuple[FinishKind, ...] = ()
+    """Why it ended, for each of its choices."""
+
+
 class Details(msgspec.Struct):
     """What is counted about a request besides its line."""
 
@@ -48,6 +59,10 @@ class Details(msgspec.Struct):
     """What of the answer did not reach the client as it was."""
     notes: dict[str, int] = msgspec.field(default_factory=dict)
     """Calls in text that could not be used, by error code."""
+    said: Said | None = None
+    """None: no upstream was asked."""
+    usage: Usage | None = None
+    """What the upstream counted of the answer that the client got."""
     prompted_style: str = ""
     echo_rule: str = ""
     echo_note: str = ""

@@ -49,7 +49,6 @@ from athena.exchange import NOTHING, Exchange, Head, Route, Step, warnings_heade
 from athena.model.events import (
     Error,
     Event,
-    Start,
     TextDelta,
     ThinkingDelta,
     ToolCallComplete,
@@ -80,7 +79,7 @@ _MANY_TOOLS = 64
 """Tools above which a request is translated in a thread."""
 _SHUTDOWN = UpstreamError("the gateway is shutting down", kind="overloaded", code="shutting_down")
 _INTERNAL = UpstreamError("the gateway failed; its log says why", kind="server", code="internal_error")
-_NOTED = frozenset(get_args(Event)) - {TextDelta, ToolCallDelta, Start}
+_NOTED = frozenset(get_args(Event)) - {TextDelta, ToolCallDelta}
 """Of which events an answer's marks and checks are told."""
 _CHECKED = (ToolCallComplete, Error)
 

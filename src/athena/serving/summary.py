@@ -12,6 +12,7 @@ _WARNINGS_NAMED = 5
 def summarise(exchange: Exchange, record: RequestRecord) -> None:
     """Fill the record from the attempt that the client got."""
     details = record.details
+    details.usage = exchange.usage
     if exchange.usage is not None:
         record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
     if exchange.error is not None:

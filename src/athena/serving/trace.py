@@ -13,9 +13,14 @@ from hashlib import sha256
 
 import msgspec
 
-_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-[!-~]{0,256})?")
+_PARENT = re.compile(
+    r"(?:00|(?P<later>(?!00|ff)[0-9a-f]{2}))-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?(later)(?:-[!-~]{0,256})?)"
+)
+"""Only versions after 00 may have more to say."""
 _STATE_LIMIT = 512
 _SAMPLED = 1
+_KNOWN_FLAGS = _SAMPLED | 2
+"""The second says that the trace's id is random; what others mean is not known, so they are not passed on."""
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -51,7 +56,8 @@ def new_trace(headers: Mapping[str, str], randomness: bytes) -> Trace:
     found = _PARENT.fullmatch(headers.get("traceparent", ""))
     if found is None:
         return Trace(randomness[:16].hex(), "", span_id, "01", "")
-    return Trace(found[1], found[2], span_id, found[3], _state(headers))
+    _, trace_id, parent_id, flags = found.groups()
+    return Trace(trace_id, parent_id, span_id, f"{int(flags, 16) & _KNOWN_FLAGS:02x}", _state(headers))
 
 
 def passed_on(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

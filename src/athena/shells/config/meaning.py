@@ -22,7 +22,17 @@ from athena.profiles import ModelPattern, default_profiles, read_profile
 from athena.shells.config.addresses import KnownHost, clean_base_url, host_of, is_loopback, known_host
 from athena.shells.config.certificates import CertificateProblem, is_open_to_others, key_file, listener_context
 from athena.shells.config.format_sources import declared_source
-from athena.shells.config.model import Config, Fallback, FormatSource, ModelRule, SharedTarget, StoreSettings, Tls, Upstream
+from athena.shells.config.model import (
+    Config,
+    Fallback,
+    FormatSource,
+    ModelRule,
+    SharedTarget,
+    StoreSettings,
+    Telemetry,
+    Tls,
+    Upstream,
+)
 from athena.shells.config.places import KeyPath, Report, did_you_mean, show_path
 from athena.shells.config.secret import Secret
 from athena.shells.config.sources import KEY_SOURCES
@@ -57,12 +67,15 @@ def complete(config: Config, environment: Mapping[str, str], home: Path, report:
     _check_formats(config, report)
     _check_adapter(config, report)
     _check_store(config.store, report)
+    telemetry = _placed_telemetry(config.telemetry, report)
     envelope = config.envelope_key
     if config.envelope_key_file:
         envelope = reader.read_file(config.envelope_key_file, ("envelope_key_file",)) or envelope
     tls = _checked_tls(config.tls, home, report)
     files = [*reader.files, *formats.files, *(Path(name) for name in (tls.cert, tls.key) if name)]
-    done = msgspec.structs.replace(config, upstreams=upstreams, models=tuple(models), envelope_key=envelope, tls=tls)
+    done = msgspec.structs.replace(
+        config, upstreams=upstreams, models=tuple(models), envelope_key=envelope, tls=tls, telemetry=telemetry
+    )
     return done, tuple(files)
 
 
@@ -376,6 +389,19 @@ def _check_store(store: bool | StoreSettings, report: Report) -> None:
             "must be postgresql://user:password@host/database",
             "leave it out for an SQLite file in state_dir",
         )
+
+
+def _placed_telemetry(telemetry: Telemetry, report: Report) -> Telemetry:
+    """The collector's address as its manual has it, with the path for traces or without."""
+    if not telemetry.endpoint:
+        return telemetry
+    try:
+        endpoint = clean_base_url(telemetry.endpoint).removesuffix("/v1/traces")
+    except ConfigError:
+        message = "must be an address such as http://127.0.0.1:4318; a key for it goes into telemetry.headers"
+        report.error(("telemetry", "endpoint"), message)
+        return telemetry
+    return msgspec.structs.replace(telemetry, endpoint=endpoint)
 
 
 def _names_postgres(url: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from athena.errors import AthenaError
 from athena.serving.holding import RequestMemory
 from athena.serving.record import RequestRecord
 from athena.serving.serving import Serving
-from athena.serving.trace import new_trace
 from athena.shells.config import Config
 from athena.shells.gateway.client import Client
 from athena.shells.gateway.configured import Configured
@@ -64,8 +62,7 @@ class OpenAnswers:
         request, resources = read.request, self._resources
         record.model, record.stream, record.tools = request.model, request.stream, len(request.tools)
         if configured.traces is not None:
-            record.trace = new_trace(given, os.urandom(24))
-            record.trace_id = record.trace.trace_id
+            configured.traces.begin(record, given)
         loop = asyncio.get_running_loop()
         serving = Serving(
             configured.shared,

@@ -43,6 +43,7 @@ from athena.shells.gateway.route_exchange import RouteExchange
 from athena.shells.gateway.shortening import Shortening
 from athena.shells.gateway.stored_endpoint import StoredEndpoint
 from athena.shells.gateway.trace_export import TraceExport
+from athena.shells.logs.redactor import secrets_of
 from athena.shells.store import Store
 
 
@@ -105,7 +106,7 @@ class Gateway:
 
     def use(self, config: Config) -> None:
         """Serve by this configuration from now on; requests under way are not touched. Raises ConfigError."""
-        self._traces.use(config.telemetry)
+        self._traces.use(config.telemetry, secrets_of(config))
         web_access, router = WebAccess.of(config, self._bound), Router(config)
         self.resources.use(config, router)
         if self._checks is not None:

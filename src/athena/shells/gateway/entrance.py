@@ -81,7 +81,9 @@ class Entrance:
         endpoint = endpoint or gateway_endpoint(method, path, client.query, headers)
         dialect = get_dialect(endpoint.dialect if endpoint is not None else dialect_of_error(path, headers))
         record = RequestRecord(_request_id(headers), dialect.name, path[:PATH_SHOWN])
-        unserved = Unserved(configured.recorder, client, record, asyncio.get_running_loop().time(), time.time())
+        unserved = Unserved(
+            configured.recorder, configured.traces, client, record, asyncio.get_running_loop().time(), time.time()
+        )
         try:
             if refusal is not None:
                 raise refusal

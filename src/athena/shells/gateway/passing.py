@@ -152,7 +152,7 @@ class PassThrough:
         path = self._path(target)
         record.url = target.url(path)
         log_body("upstream request", record.request_id, body)
-        headers = self._headers(target)
+        headers = self._headers(target) + self._unserved.trace_headers()
         self._unserved.sends(target, path, headers, body)
         lane = await resources.lanes.enter(target.upstream, record.key)
         visit = resources.health.visit(target.upstream)

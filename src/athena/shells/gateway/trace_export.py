@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from athena.shells.config import Telemetry
+from athena.shells.logs.redactor import Redactor
 
 if TYPE_CHECKING:
     from athena.shells.gateway.telemetry import Traces
@@ -20,15 +22,17 @@ class TraceExport:
         """None: no traces are exported."""
         self._settings = Telemetry()
 
-    def use(self, settings: Telemetry) -> None:
-        """Export as these settings say. Raises ConfigError where the packages for it are missing."""
+    def use(self, settings: Telemetry, secrets: Iterable[str]) -> None:
+        """Export as these settings say, and never one of these secrets. Raises ConfigError where its packages are missing."""
         if settings == self._settings:
+            if self.traces is not None:
+                self.traces.redact = Redactor(secrets)
             return
         traces = None
         if settings.endpoint:
             from athena.shells.gateway.telemetry import Traces  # its packages are an extra
 
-            traces = Traces(settings)
+            traces = Traces(settings, secrets)
         if self.traces is not None:
             # Aside: it waits for a collector that may be away.
             threading.Thread(target=self.traces.close, daemon=True).start()

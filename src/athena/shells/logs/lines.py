@@ -81,12 +81,18 @@ class JsonLines(logging.Formatter):
         if isinstance(value, str):
             return self._redact(value)
         if isinstance(value, dict):
-            return {str(name): MASK if _is_secret_name(name) and item else self._clean(item) for name, item in value.items()}
+            return {str(name): self._clean_field(name, item) for name, item in value.items()}
         if isinstance(value, tuple | list):
             return [self._clean(item) for item in value]
         return value
 
+    def _clean_field(self, name: Any, value: Any) -> Any:
+        if _is_secret_name(name) and value:
+            return MASK
+        return self._redact.trace_id(value) if name == _TRACE and isinstance(value, str) else self._clean(value)
 
+
+_TRACE = "trace_id"
 _SECRET_NAMES = frozenset(("api_key", "authorization", "x_api_key", "x_goog_api_key", "password", "cookie"))
 
 
@@ -145,7 +151,10 @@ class TextLines(logging.Formatter):
             if type(value) is int and name not in _SECRET_NAMES:
                 pairs.append(f"{name}={value}")
                 continue
-            text = MASK if _is_secret_name(name) and value else self._safe(str(value))
+            if name == _TRACE:
+                text = _plain(self._redact.trace_id(str(value)))
+            else:
+                text = MASK if _is_secret_name(name) and value else self._safe(str(value))
             pairs.append(f"{name}={text!r}" if not text or " " in text else f"{name}={text}")
         return pairs
 

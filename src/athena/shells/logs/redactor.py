@@ -30,6 +30,7 @@ SHORT_TEXT = 200
 TEXTS_SEEN = 512
 _OWN_ID = re.compile("req_[0-9a-f]{24}")
 """An id of a request as the gateway makes it; none of the patterns of secrets above can match one."""
+_TRACE_ID = re.compile("[0-9a-f]{32}")
 
 
 class Redactor:
@@ -54,6 +55,12 @@ class Redactor:
     def request_id(self, text: str) -> str:
         """The id of a request as a line shows it. It comes once: nothing is remembered of it."""
         if _OWN_ID.fullmatch(text) is None:
+            return self._masked(text)
+        return text if self._known is None else self._known.sub(MASK, text)
+
+    def trace_id(self, text: str) -> str:
+        """The id of a trace, which looks like a key and leads from a line to its spans."""
+        if _TRACE_ID.fullmatch(text) is None:
             return self._masked(text)
         return text if self._known is None else self._known.sub(MASK, text)
 
