@@ -150,6 +150,58 @@ def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
         assert idle.recv(1) == b""
 
 
+def _answered(sock: socket.socket) -> bytes:
+    sock.settimeout(PATIENCE)
+    answer = b""
+    try:
+        while data := sock.recv(65536):
+            answer += data
+    except ConnectionError:
+        pass
+    return answer
+
+
+def test_a_request_that_came_before_the_drain_is_answered(tmp_path: Path) -> None:
+    """What had arrived and was not read yet, on connections old and new: an answer, or a 503 that says why."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+    with serving(tmp_path, config={"timeouts": {"drain_s": FOR_EVER}}) as server:
+        used = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        for sock in used:
+            sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b"200 OK" in sock.recv(65536)
+        new = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        for sock in (*used, *new):
+            sock.sendall(request)
+        server.signal(signal.SIGTERM)
+        for sock in (*used, *new):
+            answer = _answered(sock)
+            sock.close()
+            assert answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 ")), answer
+            assert b"connection: close" in answer.lower()
+        assert server.wait() == 0
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_request_whose_head_is_on_its_way_is_refused_in_words(tmp_path: Path, *, is_first: bool) -> None:
+    with (
+        serving(tmp_path, config={"timeouts": {"drain_s": FOR_EVER}}) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as sock,
+    ):
+        if not is_first:
+            sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b"200 OK" in sock.recv(65536)
+        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: local")
+        server.signal(signal.SIGTERM)
+        assert refuses_connections(server.port)
+        answer = _answered(sock)
+        assert answer.startswith(b"HTTP/1.1 503 "), answer
+        assert b"shutting down" in answer
+        assert b"connection: close" in answer.lower()
+        assert server.wait() == 0
+
+
 def log_says(server: Serving, text: str) -> bool:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

@@ -50,13 +50,20 @@ class Acceptor:
         loop.add_reader(sock, self._accept)
 
     def close(self) -> None:
-        """Accept nothing more. The socket is the caller's."""
+        """Accept nothing more, after those who connected before now: they may have sent a request. The socket is the
+        caller's."""
         if not self._closed:
+            self._accept()
             self._closed = True
             self._front.on_room.remove(self._continue)
             self._loop.remove_reader(self._sock)
             if self._timer is not None:
                 self._timer.cancel()
+
+    async def settle(self) -> None:
+        """Wait until all who were accepted have entered. Under TLS they may take long, and have not asked for anything yet."""
+        if self._tasks and not self._tls:
+            await asyncio.wait(tuple(self._tasks))
 
     def _accept(self) -> None:
         front = self._front

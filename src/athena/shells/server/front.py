@@ -68,7 +68,7 @@ class FrontConnection(Protocol):
     """A client connection, as the end of the gateway sees it."""
 
     def shutdown(self) -> None:
-        """The gateway drains: an idle connection ends now, a busy one after its answers."""
+        """The gateway drains: an idle connection ends, a busy one after its answers."""
 
     def cut(self) -> None:
         """The gateway ends now, whatever this client is doing."""

@@ -42,6 +42,7 @@ LOG = logging.getLogger("athena.server")
 _AROUND_FIELD = len(b": \r\n")
 _READ_FIRST_S = 0.05
 """What has arrived is read within this time after a limit is over, before the client is given up."""
+_SHUTTING_DOWN = (503, "shutting_down", "the gateway is shutting down")
 _SHORT_DIGITS = 5
 _BODY_SOON_S = 0.02
 """A request whose body has a length of so few digits begins when its body is there, but no later than this after its head: many
@@ -115,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
         self._has_no_place = standing is Standing.REFUSED
         self._since = self.loop.time()
         self._watch()
-        if self.front.draining or standing is Standing.SHUT:
+        if standing is Standing.SHUT:
             self._transport.close()
 
     @property
@@ -456,9 +457,15 @@ class HttpConnection(asyncio.Protocol):
     # -- ends --------------------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """The gateway drains: an idle connection ends now, a busy one after its answers."""
-        if self._running is None and not self._pipeline and self._transport is not None:
+        """The gateway drains: a busy connection ends after its answers, an idle one as soon as it is sure that nothing has
+        arrived on it. A client that has only just connected is about to ask, and is told."""
+        if self._running is not None or self._pipeline or self._transport is None:
+            return
+        if self._writing_paused:
             self._transport.close()
+            return
+        self._since = self.loop.time()
+        self._watch()
 
     def give_way(self) -> None:
         """Another client needs the place of this idle connection: it ends now."""
@@ -484,8 +491,9 @@ class HttpConnection(asyncio.Protocol):
     def cut(self) -> None:
         """The gateway ends now, whatever this client is doing."""
         running = self._running
-        if running is not None and not running.answered and not self._discarding:
-            self.refuse(503, "shutting_down", "the gateway is shutting down")
+        is_asking = self._in_head if running is None else not running.answered
+        if is_asking and not self._discarding:
+            self.refuse(*_SHUTTING_DOWN)
         elif self._transport is not None:
             self._transport.abort()
 
@@ -526,10 +534,12 @@ class HttpConnection(asyncio.Protocol):
     def _limit(self) -> float:
         """Seconds that the client may take for what it is doing; 0: it waits for us."""
         if self._in_head or self._fresh:
-            return REFUSED_S if self._has_no_place else self._limits.headers_s
+            return REFUSED_S if self._has_no_place or self.front.draining else self._limits.headers_s
         if self._running is not None:
             return 0.0
-        return self._limits.write_s if self._writing_paused else self._limits.idle_s
+        if self._writing_paused:
+            return self._limits.write_s
+        return _READ_FIRST_S if self.front.draining else self._limits.idle_s
 
     def _watch(self) -> None:
         """One timer for all limits, set anew only if the present one rings too late."""
@@ -555,6 +565,8 @@ class HttpConnection(asyncio.Protocol):
             # It may be the loop that is late, and the client's bytes wait to be read: they are, before this rings.
             self._timer_at = self.loop.time() + _READ_FIRST_S
             self._timer = self.loop.call_at(self._timer_at, partial(self._on_time, again=True))
+        elif self._in_head and self.front.draining:
+            self.refuse(*_SHUTTING_DOWN)
         elif self._in_head:
             self.refuse(408, "headers_timeout", f"the headers took longer than {self._limits.headers_s:g} seconds")
         elif self._transport is not None:

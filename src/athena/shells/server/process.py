@@ -111,6 +111,8 @@ class ServerProcess:
             acceptor.close()
         for sock in self._slot:
             sock.close()
+        for acceptor in acceptors:
+            await acceptor.settle()
         await self._drain()
         await self.gateway.close()
         if self._demo is not None:
