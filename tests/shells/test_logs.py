@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pty
+import re
 import stat
+import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,6 +199,29 @@ def test_what_a_narrow_terminal_shows_breaks_between_words() -> None:
     told = form.format(record("the first request failed; " + "word " * 20))
     assert all(len(line) <= 60 for line in told.splitlines())
     assert told.split() == [*told.split()[:2], "the", "first", "request", "failed;", *["word"] * 20]
+
+
+def test_the_terminal_of_the_log_is_standard_error(tmp_path: Path) -> None:
+    """Its width counts where standard output goes elsewhere, and a terminal that knows no escapes gets none."""
+    code = (
+        "import sys, logging; from athena.shells import logs; from athena.shells.config import Config;"
+        "logs.configure(Config(), threaded=False, inspector='http://127.0.0.1:1/inspect');"
+        "from athena.serving.record import RequestRecord;"
+        "logs.write_line(RequestRecord('req_1', model='m', outcome='ok', status=200))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+    for term, has_escapes in (("xterm-256color", True), ("dumb", False)):
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 133))
+        with (tmp_path / "out").open("w") as elsewhere:
+            subprocess.run(
+                [sys.executable, "-c", code], stdout=elsewhere, stderr=theirs, env={**environment, "TERM": term}, check=True
+            )
+        line = os.read(ours, 65536).decode().rstrip("\r\n")
+        os.close(ours)
+        os.close(theirs)
+        assert ("\x1b" in line) is has_escapes
+        assert len(re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;;[^\x1b]*\x1b\\", "", line)) == 133
 
 
 def test_ids_are_linked_to_the_inspector_where_there_is_one() -> None:

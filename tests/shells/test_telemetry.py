@@ -221,6 +221,7 @@ def test_no_span_holds_a_key(collector: Collector, upstream: PlainUpstream, tmp_
     key = "sk-ant-api03-0123456789abcdefghijklmnop"
     config = _config(upstream, telemetry={"endpoint": collector.url, "headers": {"x-collector-key": "open sesame"}})
     config["upstreams"]["good"]["api_key"] = "only-known-by-its-text"
+    upstream.table["/good/v1/chat/completions"] = Reply({**ANSWER, "model": key})
     with running_gateway(config, tmp_path) as running:
         for model in (key, "only-known-by-its-text"):
             assert ask_raw(running.port, "openai_chat", model, f"authorization: Bearer {key}", stream=False).status == 200

@@ -199,7 +199,7 @@ class _Span(Tap):
         operation, said = _operation(record.path), record.details.said or Said()
         answer: dict[str, Value] = {
             "gen_ai.response.id": said.id,
-            "gen_ai.response.model": said.model,
+            "gen_ai.response.model": traces.redact(said.model),
             "gen_ai.response.finish_reasons": tuple([_FINISHES.get(kind, kind) for kind in said.finishes]),
         }
         if self._attempts and record.outcome == "error" and not record.details.defect:

@@ -130,7 +130,8 @@ def configure(config: Config, *, threaded: bool = True, default_file: str = "", 
     elif file or sys.stderr is None or not sys.stderr.isatty():
         handler.setFormatter(TextLines(redact))
     else:
-        handler.setFormatter(TerminalLines(redact, colours=not os.environ.get("NO_COLOR"), inspector=inspector))
+        colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        handler.setFormatter(TerminalLines(redact, colours=colours, inspector=inspector))
     shut_down()
     _HANDLER.append(handler)
     root = logging.getLogger()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
-import shutil
 import time
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -179,7 +179,7 @@ class TerminalLines(TextLines):
         super().__init__(redact)
         self._colours = colours
         self._inspector = inspector
-        self._columns = columns or (lambda: shutil.get_terminal_size().columns)
+        self._columns = columns or _columns_of_stderr
 
     def _moment(self, created: float) -> str:
         return time.strftime("%H:%M:%S", time.localtime(created))
@@ -224,6 +224,14 @@ class TerminalLines(TextLines):
         if not self._inspector or not self._colours:
             return shown
         return f"\x1b]8;;{self._inspector}#/x/{quote(request_id, safe='')}\x1b\\{shown}\x1b]8;;\x1b\\"
+
+
+def _columns_of_stderr() -> int:
+    """Its own: standard output may go elsewhere."""
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return _NARROWEST
 
 
 _TERMINAL_MARGIN = len("21:44:28 warning ")
