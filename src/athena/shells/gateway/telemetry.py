@@ -1,14 +1,16 @@
 """Traces for OpenTelemetry: one span for each request, one below it for each attempt, exported by OTLP.
 
-The spans are made when a request is over, from the times that were noted on its way, so an answer never waits for them; the
-exporter's own thread sends them. They hold names, counts and times, and never a word of a prompt or an answer.
+The spans are made when a request is over, from the times that were noted on its way, and in a thread of their own, so no answer
+waits for them; the exporter's thread sends them. They hold names, counts and times, and never a word of a prompt or an answer.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import queue
 import threading
+import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -41,6 +43,10 @@ LOG = logging.getLogger("athena")
 _NANOSECONDS = 1_000_000_000
 _EXPORT_TIMEOUT_S = 10
 _FAREWELL_S = 2
+_MOST_WAITING = 2048
+"""Requests whose spans are still to be made; further ones have none."""
+_GATHER_S = 0.02
+"""The thread that makes spans sleeps for so long: to wake it for each request would cost more than most spans."""
 _PROVIDERS = {"anthropic_messages": "anthropic", "gemini": "gcp.gemini"}
 """What the conventions call the family of an upstream's API; all others speak OpenAI's."""
 _FINISHES = {"tool": "tool_call", "refusal": "content_filter", "filter": "content_filter", "context": "length"}
@@ -90,6 +96,9 @@ class Traces:
         self._tracer = self._provider.get_tracer("athena", __version__)
         self._endpoint = settings.endpoint
         _EXPORTER_LOG.addFilter(self._name_collector)
+        self._over: queue.SimpleQueue[tuple[_Span, RequestRecord] | None] = queue.SimpleQueue()
+        self._maker = threading.Thread(target=self._make_spans, name="athena-spans", daemon=True)
+        self._maker.start()
 
     def wants_bodies(self) -> bool:
         """Never: spans hold no words."""
@@ -116,7 +125,8 @@ class Traces:
 
     def close(self) -> None:
         """Send what is waiting, and end. A collector that is away is waited for no longer than `_FAREWELL_S`, then given up."""
-        sending = threading.Thread(target=self._provider.shutdown, name="athena-traces", daemon=True)
+        self._over.put(None)
+        sending = threading.Thread(target=self._send_rest, name="athena-traces", daemon=True)
         sending.start()
         sending.join(_FAREWELL_S)
         if sending.is_alive():
@@ -124,6 +134,25 @@ class Traces:
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
             sending.join(_FAREWELL_S)
         _EXPORTER_LOG.removeFilter(self._name_collector)
+
+    def _send_rest(self) -> None:
+        self._maker.join()
+        self._provider.shutdown()
+
+    def over(self, span: _Span, record: RequestRecord) -> None:
+        """Have the spans of a request made. It does not change any more."""
+        if self._over.qsize() < _MOST_WAITING:
+            self._over.put((span, record))
+
+    def _make_spans(self) -> None:
+        while (done := self._over.get()) is not None:
+            span, record = done
+            try:
+                span.export(record)
+            except Exception:
+                LOG.exception("request %s could not be traced", record.request_id)
+            if self._over.empty():
+                time.sleep(_GATHER_S)
 
     def span(
         self,
@@ -188,12 +217,10 @@ class _Span(Tap):
             attempt.failure = failure.code if failure is not None else ""
 
     def over(self, record: RequestRecord) -> None:
-        try:
-            self._export(record)
-        except Exception:
-            LOG.exception("request %s could not be traced", record.request_id)
+        self._traces.over(self, record)
 
-    def _export(self, record: RequestRecord) -> None:
+    def export(self, record: RequestRecord) -> None:
+        """Make the spans of the request and of its attempts."""
         trace, traces = self._trace, self._traces
         ended = self._began + record.duration_ms / 1000
         operation, said = _operation(record.path), record.details.said or Said()
