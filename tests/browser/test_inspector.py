@@ -19,7 +19,7 @@ from athena.recording.filters import Filter
 from athena.serving.learning import Lesson
 from athena.serving.route_health import RouteReport, RouteState
 from athena.shells.inspector import shared_page
-from support.inspected import Telling, broken, health, hostile, leaked, long_answer, mark, row, rows, sessions, talks
+from support.inspected import AT, Telling, broken, health, hostile, leaked, long_answer, mark, row, rows, sessions, talks
 from support.inspector_server import TOKEN, InspectorServer
 from support.patience import PATIENCE
 
@@ -505,6 +505,146 @@ def test_enter_opens_what_was_chosen_after_a_click_on_a_filter(tab: Watched) -> 
     tab.assert_clean()
 
 
+def test_a_click_opens_the_row_on_which_it_began(tab: Watched, server: InspectorServer) -> None:
+    """A busy gateway's list moves all the time: neither a click nor the focus may get lost by that."""
+    server.rows = [*rows(), *(row(number, at=AT - number) for number in range(60, 90))]
+    page = tab.open()
+    page.wait_for_selector('.pill:has-text("1 in flight")')
+    page.focus('.row[data-id="req_0009"]')
+    box = page.locator('.row[data-id="req_0018"]').bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 60, box["y"] + 10)
+    for number in range(100, 110):
+        server.tell("row", row(number))
+    wait_until(page, "document.querySelectorAll('.row').length === 48")
+    now = page.locator('.row[data-id="req_0018"]').bounding_box()
+    assert now is not None
+    assert abs(now["y"] - box["y"]) < 2, "it stays under the pointer"
+    assert page.evaluate("document.activeElement.dataset.id") == "req_0009"
+    page.mouse.down()
+    server.tell("row", row(110, state="live", verdict="live"))
+    page.wait_for_selector('.pill:has-text("2 in flight")')
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.locator(".row").count() == 48, "nothing moves between the halves of a click"
+    page.mouse.up()
+    wait_until(page, "location.hash.startsWith('#/x/req_0018/')")
+    wait_until(page, "document.querySelectorAll('.row').length === 49")
+    tab.assert_clean()
+
+
+def test_a_gateway_that_comes_back_is_asked_again(tab: Watched, server: InspectorServer) -> None:
+    """What the page knew of a gateway that ended is not what the next one has."""
+    page = tab.open()
+    page.wait_for_selector('.pill:has-text("1 in flight")')
+    page.click('.row[data-id="req_0018"]')
+    page.wait_for_selector(".step")
+    server.rows, server.views = [row(50)], {}
+    server.hang_up()
+    wait_until(page, "[...document.querySelectorAll('.row')].map(e => e.dataset.id).join() === 'req_0050'")
+    page.wait_for_selector('.pill:has-text("1 in flight")', state="hidden")
+    page.wait_for_selector(".note-line:has-text('no longer has this exchange')")
+    assert page.locator(".step").count() > 3, "what was read stays to be read"
+    assert page.locator(".actions, [data-tab=replay]").count() == 0
+    # While it is away a view says so, and comes by itself when the gateway does.
+    page.context.set_offline(True)
+    try:
+        server.hang_up()
+        page.wait_for_selector('.live:has-text("reconnecting")')
+        page.keyboard.press("h")
+        page.wait_for_selector(".empty:has-text('The gateway does not answer')")
+    finally:
+        page.context.set_offline(False)
+    page.wait_for_selector(".health-card")
+    assert all("net::ERR" in text for text in tab.said)
+    tab.said.clear()
+    tab.assert_clean()
+
+
+def test_an_exchange_that_is_deleted_while_somebody_looks_says_so(tab: Watched, server: InspectorServer) -> None:
+    page = tab.open("#/x/req_0018")
+    page.wait_for_selector(".step")
+    server.tell("gone", {"id": "req_0018"})
+    page.wait_for_selector(".note-line:has-text('no longer has this exchange')")
+    assert page.locator(".step").count() > 3
+    page.keyboard.press("r")
+    page.keyboard.press("e")
+    page.keyboard.press("2")
+    page.wait_for_selector(".call-card")
+    assert not any("export" in path for path in server.asked)
+    tab.assert_clean()
+
+
+def test_health_and_sessions_follow_what_happens(tab: Watched, server: InspectorServer) -> None:
+    page = tab.open("#/health")
+    page.wait_for_selector(".health-card")
+    page.click("text=Sessions")
+    page.wait_for_selector(".session:has-text('14 requests')")
+    server.health = [msgspec.structs.replace(server.health[0], requests=4711)]
+    server.sessions = [msgspec.structs.replace(server.sessions[0], exchanges=15), server.sessions[1]]
+    server.tell("row", row(41))
+    page.wait_for_selector(".session:has-text('15 requests')")
+    page.wait_for_selector(".health-card:has-text('4,711')")
+    tab.assert_clean()
+
+
+def test_an_agent_of_which_nobody_says_who_started_it_is_the_main_ones(tab: Watched, server: InspectorServer) -> None:
+    """Claude Code names neither its main agent nor, of those that the main one starts, who started them."""
+    server.rows = [row(9, agent="deep", parent="first"), row(8, agent="first", parent=""), row(7, agent="", parent="")]
+    server.sessions = []
+    page = tab.open()
+    page.click("text=Sessions")
+    page.wait_for_selector(".agent")
+    shown = page.eval_on_selector_all(".session > .row", "all => all.map(e => e.dataset.id + ' ' + e.dataset.depth)")
+    assert shown == ["req_0007 0", "req_0008 1", "req_0009 2"]
+    assert [text.split("\n")[1] for text in texts(page, ".agent")] == ["first", "deep"]
+    # Codex names its main agent as well.
+    server.rows = [row(9, agent="second", parent="main"), row(7, agent="main", parent="")]
+    server.hang_up()
+    page.wait_for_selector('.row[data-id="req_0008"]', state="detached")
+    shown = page.eval_on_selector_all(".session > .row", "all => all.map(e => e.dataset.id + ' ' + e.dataset.depth)")
+    assert shown == ["req_0007 0", "req_0009 1"]
+    tab.assert_clean()
+
+
+def test_names_of_what_happened_are_not_misleading(tab: Watched, server: InspectorServer) -> None:
+    """An error after a good status is no 200, an upstream that fails is not "up", and times stand beside their names."""
+    server.rows = [row(9, verdict="error", status=200, error="upstream_closed"), row(8, verdict="error", status=502)]
+    server.views = {"req_0018": leaked()}
+    page = tab.open()
+    assert texts(page, ".row .pill") == ["error", "502"]
+    server.health = [msgspec.structs.replace(health()[1], requests=3, errors=3)]
+    tab.go("#/health", ".health-card.bad")
+    assert "in use" in page.inner_text(".health-card header")
+    page.set_viewport_size({"width": 390, "height": 800})
+    tab.go("#/x/req_0018/timing", ".waterfall")
+    rows_of = """() => [...document.querySelectorAll(".waterfall .name")].map((name) => {
+      const took = name.nextElementSibling.getBoundingClientRect();
+      const own = name.getBoundingClientRect();
+      return own.top < took.bottom && took.top < own.bottom && took.left >= own.right - 1;
+    })"""
+    assert set(page.evaluate(rows_of)) == {True}
+    tab.assert_clean()
+
+
+def test_a_truth_value_is_the_same_only_under_its_own_name(tab: Watched, server: InspectorServer) -> None:
+    view = leaked()
+    asked = msgspec.structs.replace(
+        view.requests,
+        body='{"model": "m", "stream": true, "max_tokens": 9, "stop": []}',
+        upstream=[
+            msgspec.structs.replace(
+                view.requests.upstream[0],
+                body='{"model": "m", "stream": true, "max_completion_tokens": 9, "stream_options": {"include_usage": true}}',
+            )
+        ],
+    )
+    server.views = {view.row.id: msgspec.structs.replace(view, requests=asked)}
+    page = tab.open("#/x/req_0018/requests")
+    page.wait_for_selector(".sides .json")
+    assert [text.replace("\n", " ") for text in texts(page, ".side .only")] == ["include_usagetrue"]
+    tab.assert_clean()
+
+
 def test_a_repaired_call_shows_its_arguments_once(tab: Watched, server: InspectorServer) -> None:
     told = Telling(row(70, verdict="repaired", repairs=1))
     arguments = '{"path": "a.py"}'
@@ -534,7 +674,7 @@ def test_the_token_is_asked_for_and_kept_by_the_tab(browser: Browser, server: In
     assert not any("/inspect/api" in path for path in server.asked)
     first.fill("input[name=token]", "a wrong one")
     first.press("input[name=token]", "Enter")
-    first.wait_for_selector(".sign-in")
+    first.wait_for_selector(".sign-in .bad:has-text('does not take this token')")
     first.fill("input[name=token]", TOKEN)
     first.press("input[name=token]", "Enter")
     first.wait_for_selector(".row")

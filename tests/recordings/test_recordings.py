@@ -142,6 +142,20 @@ def test_rows_sessions_and_health() -> None:
     assert (health.requests, health.calls, health.leaks, health.up) == (3, 3, 3, False)
 
 
+def test_health_tells_also_of_the_times_in_which_nothing_was_asked() -> None:
+    """Points stand on an axis of time: left out, the quiet hours between two requests would not be seen."""
+    (recording,) = file.decode(SAMPLE.read_bytes())
+    row = row_of(recording)
+    refused = {"verdict": "error", "first_byte_ms": 0.0}
+    rows = [msgspec.structs.replace(row, id="a", at=1000.0, first_byte_ms=40.0),
+            msgspec.structs.replace(row, id="b", at=1001.0, **refused),
+            msgspec.structs.replace(row, id="c", at=4599.0, **refused)]  # fmt: skip
+    (health,) = health_of(rows, {}, 4600.0, 1000.0)
+    assert [point.at for point in health.points] == [1000.0 + 120 * number for number in range(30)]
+    assert [point.requests for point in health.points] == [2, *(0,) * 28, 1]
+    assert (health.points[0].first_byte_ms, health.points[29].first_byte_ms) == (40.0, 0.0), "who got no byte waited for none"
+
+
 # -- the file ----------------------------------------------------------------------------------------------------------------
 
 

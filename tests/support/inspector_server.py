@@ -87,8 +87,7 @@ class InspectorServer:
         self._thread.join()
         with self._lock:
             self._is_over = True
-            for listener in self._listeners:
-                listener.put(None)
+        self.hang_up()
         self._server.hang_up()
         self._server.server_close()
 
@@ -97,6 +96,12 @@ class InspectorServer:
         with self._lock:
             for listener in self._listeners:
                 listener.put(b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value)))
+
+    def hang_up(self) -> None:
+        """End the live answers, as a gateway does that ends."""
+        with self._lock:
+            for listener in self._listeners:
+                listener.put(None)
 
     def forget(self, wanted: dict[str, str]) -> None:
         """Lessons of one upstream's model are forgotten."""
@@ -108,6 +113,8 @@ class InspectorServer:
         for name in ("verdict", "model", "upstream", "session"):
             for value in query.get(name, []):
                 found = [row for row in found if value in getattr(row, name) or value in getattr(row, f"upstream_{name}", "")]
+        for value in query.get("name", []):
+            found = [row for row in found if row.id == value]
         for value in query.get("q", []):
             found = [row for row in found if value in f"{row.id} {row.model} {row.upstream} {row.upstream_model} {row.program}"]
         return [row for row in found if row.repairs or "repaired" not in query]
@@ -196,6 +203,9 @@ class InspectorServer:
         live = sum(row.state == "live" for row in self.rows)
         hello = {"in_flight": live, "kept": len(self.rows), "mode": self.mode, "dropped": 0}
         waiting.put(b"event: hello\ndata: %b\n\n" % msgspec.json.encode(hello))
+        for row in self.rows:
+            if row.state == "live":
+                waiting.put(b"event: row\ndata: %b\n\n" % msgspec.json.encode(row))
         with self._lock:
             if self._is_over:
                 return

@@ -148,19 +148,19 @@ def _session(name: str, rows: list[ExchangeRow]) -> Session:
 
 
 def health_of(rows: Iterable[ExchangeRow], up: dict[str, bool], now: float, since: float) -> list[HealthHistory]:
-    """What upstreams and models did since then, in slices of time."""
+    """What upstreams and models did since then, in slices of time: one for each, also where nothing was asked."""
     width = max((now - since) / _SLICES, 1.0)
+    last = max(int((now - since) / width) - 1, 0)
     found: dict[tuple[str, str], dict[int, list[ExchangeRow]]] = {}
     for row in rows:
         if row.state == "done" and row.at >= since and row.upstream:
             slices = found.setdefault((row.upstream, row.upstream_model), {})
-            slices.setdefault(int((row.at - since) / width), []).append(row)
-    return [_health(name, slices, up=up.get(name[0], True), since=since, width=width) for name, slices in sorted(found.items())]
+            slices.setdefault(min(int((row.at - since) / width), last), []).append(row)
+    starts = [since + number * width for number in range(last + 1)]
+    return [_health(name, slices, up=up.get(name[0], True), starts=starts) for name, slices in sorted(found.items())]
 
 
-def _health(
-    name: tuple[str, str], slices: dict[int, list[ExchangeRow]], *, up: bool, since: float, width: float
-) -> HealthHistory:
+def _health(name: tuple[str, str], slices: dict[int, list[ExchangeRow]], *, up: bool, starts: list[float]) -> HealthHistory:
     rows = [row for members in slices.values() for row in members]
     calls = sum(row.calls for row in rows)
     return HealthHistory(
@@ -172,17 +172,19 @@ def _health(
         calls=calls,
         good_calls=max(calls - sum(row.bad_calls for row in rows), 0),
         leaks=sum(bool(row.text_calls) for row in rows),
-        points=[
-            HealthPoint(
-                at=since + number * width,
-                requests=len(members),
-                errors=sum(row.verdict == "error" for row in members),
-                calls=sum(row.calls for row in members),
-                text_calls=sum(row.text_calls for row in members),
-                bad_calls=sum(row.bad_calls for row in members),
-                repairs=sum(row.repairs for row in members),
-                first_byte_ms=sum(row.first_byte_ms for row in members) / len(members),
-            )
-            for number, members in sorted(slices.items())
-        ],
+        points=[_point(at, slices.get(number, [])) for number, at in enumerate(starts)],
+    )
+
+
+def _point(at: float, rows: list[ExchangeRow]) -> HealthPoint:
+    waits = [row.first_byte_ms for row in rows if row.first_byte_ms]
+    return HealthPoint(
+        at=at,
+        requests=len(rows),
+        errors=sum(row.verdict == "error" for row in rows),
+        calls=sum(row.calls for row in rows),
+        text_calls=sum(row.text_calls for row in rows),
+        bad_calls=sum(row.bad_calls for row in rows),
+        repairs=sum(row.repairs for row in rows),
+        first_byte_ms=sum(waits) / len(waits) if waits else 0.0,
     )

@@ -241,7 +241,8 @@ class _View:
     def _marks_of(self, step: Moved, last: Moved | None, number: int) -> None:
         same = last if last is not None and last.attempt == step.attempt else None
         if step.undecided > (same.undecided if same is not None else 0):
-            text = f"{step.undecided} characters wait: they may be the beginning of a call"
+            what = "1 character waits: it" if step.undecided == 1 else f"{step.undecided} characters wait: they"
+            text = f"{what} may be the beginning of a call"
             self._mark("hold", step.reading or "auto", text, number)
         elif step.events and step.held and not step.output and not (same is not None and same.held):
             self._mark("hold", "head", "the client's status waits for the first event that decides it", number)

@@ -67,6 +67,16 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** Make these the children of an element. Those that are there already are left alone: they keep the focus and a click that began. */
+export function arrange(element, children) {
+  const wanted = new Set(children);
+  for (const child of [...element.childNodes]) if (!wanted.has(child)) child.remove();
+  children.forEach((child, place) => {
+    const now = element.childNodes[place];
+    if (now !== child) element.insertBefore(child, now ?? null);
+  });
+}
+
 /** A name or a line that must stay one: cut where no person reads on. */
 export function brief(text, limit = 120) {
   return clean(text, limit);

@@ -5,7 +5,7 @@ import { brief, fill, h, longText, svg } from "./dom.js";
 import { jsonTree, leavesOf, parsed } from "./json.js";
 import { Lanes, MARK_NAMES, MARK_TONES, eventBox } from "./lanes.js";
 import { callNames } from "./steps.js";
-import { VERDICTS, bytes, count, dateTime, dialectName, micros, millis, percent, route, seconds } from "./words.js";
+import { VERDICTS, bytes, count, dateTime, dialectName, micros, millis, percent, route, seconds, sizeOf } from "./words.js";
 
 export const TABS = ["lanes", "calls", "requests", "timing", "prefix", "replay"];
 const TITLES = { lanes: "Lanes", calls: "Calls", requests: "Requests", timing: "Timing", prefix: "Prefix", replay: "Replay" };
@@ -13,8 +13,16 @@ const MOST_DIFFERENCES = 200;
 
 export function pill(row) {
   const [word, tone] = VERDICTS[row.verdict] || [row.verdict, "soft"];
-  const shown = row.verdict === "ok" || row.verdict === "error" ? (row.status ? String(row.status) : word) : word;
+  // An answer that broke after its head has a good status and is an error all the same.
+  const tells = row.verdict === "ok" || (row.verdict === "error" && row.status >= 400);
+  const shown = tells && row.status ? String(row.status) : word;
   return h(`span.pill.${tone}`, shown);
+}
+
+/** Text that goes on to be held has a mark at each step that brought more of it. A table tells the last, which names all of it. */
+function holdsAsOne(marks) {
+  const known = new Set(marks.filter((mark) => mark.kind === "hold").map((mark) => `${mark.step} ${mark.rule}`));
+  return marks.filter((mark) => mark.kind !== "hold" || !known.has(`${mark.step + 1} ${mark.rule}`));
 }
 
 export class ExchangePage {
@@ -35,7 +43,17 @@ export class ExchangePage {
 
   /** Does a gateway keep it, whole? */
   get isKept() {
-    return !this.shared && this.view.row.state !== "live";
+    return !this.shared && !this.isLost && this.view.row.state !== "live";
+  }
+
+  /** The gateway forgot it: what is shown stays, and what would ask the gateway goes. */
+  lose() {
+    if (this.isLost) return;
+    this.isLost = true;
+    this.tabs = this.shownTabs();
+    for (const button of [...this.bar.children]) if (!this.tabs.includes(button.dataset.tab)) button.remove();
+    this.element.querySelector(".head").replaceWith(this.head());
+    this.say("The gateway no longer has this exchange: it was deleted, made room for newer ones, or went with a gateway that ended. What this page read of it is still shown.", "bad");
   }
 
   /** Only what was served, and has ended, can be served again. */
@@ -75,7 +93,7 @@ export class ExchangePage {
   /** The same exchange, in flight, further on. */
   grow(view) {
     this.view = view;
-    this.element.firstChild.replaceWith(this.head());
+    this.element.querySelector(".head").replaceWith(this.head());
     if (this.tab === "lanes") this.lanes.grow(view);
     else if (this.tab === "calls" || this.tab === "timing") this.open(this.tab);
   }
@@ -214,7 +232,7 @@ export class ExchangePage {
     if (!marks.length) return null;
     return h("section.card", h("header", h("h2", "What was done, and by which rule")),
       h("div.scroll", h("table", h("thead", h("tr", h("th", "step"), h("th", "what"), h("th", "rule"), h("th", "why"))),
-        h("tbody", marks.slice(0, 300).map((mark) => h("tr",
+        h("tbody", holdsAsOne(marks).slice(0, 300).map((mark) => h("tr",
           h("td", h("a", { href: `#/x/${encodeURIComponent(this.view.row.id)}/lanes/${mark.step}` }, String(mark.step))),
           h("td", h(`span.tone.${MARK_TONES[mark.kind] || "note"}`, MARK_NAMES[mark.kind] || mark.kind)),
           h("td", h("code", brief(mark.rule))),
@@ -245,9 +263,9 @@ export class ExchangePage {
       attempts,
       compare ? h("p.legend", h("span.only-sample", "marked values"), " stand on one side only.") : null,
       h("div.sides",
-        side("The client asked", `${requests.method} ${brief(requests.path)} · ${dialectName(this.view.row.dialect)} · ${bytes(requests.body.length)}`, requests.headers, requests.body, own, compare ? leavesOf(theirs) : null),
+        side("The client asked", `${requests.method} ${brief(requests.path)} · ${dialectName(this.view.row.dialect)} · ${bytes(sizeOf(requests.body))}`, requests.headers, requests.body, own, compare ? leavesOf(theirs) : null),
         chosen
-          ? side("The upstream was asked", `${brief(chosen.url, 300)} · ${dialectName(chosen.dialect)} · ${bytes(chosen.body.length)}${chosen.failure ? " · " + brief(chosen.failure, 300) : ""}`, chosen.headers, chosen.body, theirs, compare ? leavesOf(own) : null)
+          ? side("The upstream was asked", `${brief(chosen.url, 300)} · ${dialectName(chosen.dialect)} · ${bytes(sizeOf(chosen.body))}${chosen.failure ? " · " + brief(chosen.failure, 300) : ""}`, chosen.headers, chosen.body, theirs, compare ? leavesOf(own) : null)
           : h("section.card.side", h("div.empty", h("h2", "No upstream was asked"), h("p", "The request was answered or refused before it came to that.")))),
       h("section.card", h("header", h("h2", "Settings it was served by")), jsonTree(this.view.settings ?? {}, null)));
   }
@@ -263,7 +281,7 @@ export class ExchangePage {
       ["first byte in to first byte out", timing.first_read, timing.first_write, "warn"],
       ["streaming", timing.first_write, timing.total, "good"],
     ].filter(([, from, to]) => from !== null && to !== null && to >= from);
-    const held = marks.filter((mark) => mark.kind === "hold");
+    const held = holdsAsOne(marks.filter((mark) => mark.kind === "hold"));
     const number = (name, value, why) => h("div.figure", h("b", value), h("span", name), h("small", why));
     fill(this.pane,
       h("div.figures",
@@ -277,7 +295,7 @@ export class ExchangePage {
           const bar = h(`i.${tone}`);
           bar.style.setProperty("margin-left", `${(100 * from) / total}%`);
           bar.style.setProperty("width", `${Math.max(0.4, (100 * (to - from)) / total)}%`);
-          return [h("span.name", name), h("span.track", bar), h("span.took", millis(to - from))];
+          return [h("span.name", name), h("span.took", millis(to - from)), h("span.track", bar)];
         }))),
       this.gapPlot(),
       h("section.card", h("header", h("h2", "Held text")),

@@ -4,6 +4,8 @@ import { forgetLessons, getHealth } from "./data.js";
 import { brief, fill, h, svg } from "./dom.js";
 import { clockTime, count, dateTime, millis, percent } from "./words.js";
 
+const REFRESH_MS = 2000;
+
 export class HealthPage {
   constructor() {
     this.cards = h("div.health-cards");
@@ -21,7 +23,20 @@ export class HealthPage {
     fill(this.cards, upstreams.length ? upstreams.map((health) => this.card(health)) : h("div.empty", h("h2", "Nothing was asked yet"), h("p", "Upstreams appear here with their first request.")));
   }
 
-  close() {}
+  /** Figures change with every request: they are asked for again, but not for each, and not while somebody presses a button. */
+  refresh() {
+    if (this.waits || this.isClosed) return;
+    this.waits = setTimeout(() => {
+      this.waits = 0;
+      if (this.isClosed) return;
+      if (this.element.querySelector(":active, :focus")) this.refresh();
+      else this.start().catch(() => {});
+    }, REFRESH_MS);
+  }
+
+  close() {
+    this.isClosed = true;
+  }
 
   /** What the gateway itself counts, and by what it leaves models out. */
   showRoutes(routes) {
@@ -69,12 +84,12 @@ export class HealthPage {
 
   card(health) {
     const good = health.calls ? health.good_calls / health.calls : 1;
-    const tone = !health.up ? "bad" : good < 0.9 || health.errors > 0.1 * health.requests ? "warn" : "good";
+    const tone = !health.up || health.errors > 0.5 * health.requests ? "bad" : good < 0.9 || health.errors > 0.1 * health.requests ? "warn" : "good";
     const figure = (name, value, mark = "") => h("div.figure" + mark, h("b", value), h("span", name));
     const points = health.points;
     const search = new URLSearchParams({ q: `upstream:${health.upstream}${health.model ? ` model:${health.model}` : ""}` });
     return h(`section.card.health-card.${tone}`,
-      h("header", h("span.dot", { title: health.up ? "up" : "left out" }), h("div", h("h2", health.upstream), h("p.sub", health.model || "all models")), h("span.grow"), h("span.pill." + (health.up ? "good" : "bad"), health.up ? "up" : "left out"), h("a.jump", { href: `#/?${search}` }, "its exchanges")),
+      h("header", h("span.dot", { "aria-hidden": "true" }), h("div", h("h2", health.upstream), h("p.sub", health.model || "all models")), h("span.grow"), h("span.pill." + (health.up ? "good" : "bad"), health.up ? "in use" : "left out"), h("a.jump", { href: `#/?${search}` }, "its exchanges")),
       h("div.figures",
         figure("good calls", percent(health.good_calls, health.calls), good < 0.9 ? ".warn" : ""),
         figure("requests", health.requests.toLocaleString("en")),
@@ -106,7 +121,7 @@ export class HealthPage {
     const seen = points.map((point, index) => [index, point.first_byte_ms]).filter(([, value]) => value > 0);
     const most = Math.max(1, ...seen.map(([, value]) => value));
     const x = (index) => ((index + 0.5) * 300) / points.length;
-    const path = seen.map(([index, value], place) => `${place ? "L" : "M"}${x(index).toFixed(1)} ${(54 - (48 * value) / most).toFixed(1)}`).join("");
+    const path = seen.map(([index, value], place) => `${place ? "L" : "M"}${x(index).toFixed(1)} ${(54 - (48 * value) / most).toFixed(1)}${place ? "" : "h0.1"}`).join("");
     const drawing = svg("svg", { viewBox: "0 0 300 56", preserveAspectRatio: "none", role: "img", "aria-label": name }, svg("path", { class: "curve", d: path }), svg("path", { class: "base", d: "M0 54.5H300" }));
     return this.frame(name, `most ${millis(most)}`, drawing, points);
   }

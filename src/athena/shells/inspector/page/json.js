@@ -17,49 +17,52 @@ export function parsed(text) {
 }
 
 /** Every text, number and truth value in a JSON value, as comparable strings. */
-export function leavesOf(value, found = new Set()) {
-  if (Array.isArray(value)) for (const item of value) leavesOf(item, found);
-  else if (value !== null && typeof value === "object") for (const item of Object.values(value)) leavesOf(item, found);
-  else found.add(leafKey(value));
+export function leavesOf(value, found = new Set(), name = "") {
+  if (Array.isArray(value)) for (const item of value) leavesOf(item, found, name);
+  else if (value !== null && typeof value === "object") for (const [key, item] of Object.entries(value)) leavesOf(item, found, key);
+  else found.add(leafKey(value, name));
   return found;
 }
 
-function leafKey(value) {
-  if (typeof value !== "string") return JSON.stringify(value);
+/** Texts and numbers are known again under another name; `true` alone says nothing, so its name belongs to it. */
+function leafKey(value, name) {
+  if (value === null || typeof value === "boolean") return `${name} ${value}`;
+  if (typeof value === "number") return String(value);
   const inner = /^\s*[[{]/.test(value) ? parsed(value) : undefined;
   return inner === undefined ? JSON.stringify(value.trim()) : JSON.stringify(inner);
 }
 
 /** A tree; leaves that are not in `others` get the class `only`. */
 export function jsonTree(value, others = null, open = null) {
-  const changed = (leaf) => others !== null && !others.has(leafKey(leaf));
-  return h("div.json", branch(value, "", 0, changed, open));
+  const changed = (leaf, name) => others !== null && !others.has(leafKey(leaf, name));
+  return h("div.json", branch(value, "", "", 0, changed, open));
 }
 
-function holdsChange(value, changed) {
-  if (Array.isArray(value)) return value.some((item) => holdsChange(item, changed));
-  if (value !== null && typeof value === "object") return Object.values(value).some((item) => holdsChange(item, changed));
-  return changed(value);
+function holdsChange(value, name, changed) {
+  if (Array.isArray(value)) return value.some((item) => holdsChange(item, name, changed));
+  if (value !== null && typeof value === "object") return Object.entries(value).some(([key, item]) => holdsChange(item, key, changed));
+  return changed(value, name);
 }
 
-function branch(value, name, depth, changed, open) {
+/** `field` is the name of the nearest object's field: items of a list have numbers for names. */
+function branch(value, name, field, depth, changed, open) {
   const key = name === "" ? null : h("span.key", brief(name));
   if (value === null || typeof value !== "object") {
     const kind = value === null ? "null" : typeof value;
     const shown = typeof value === "string" ? longText(JSON.stringify(value), 400) : JSON.stringify(value);
-    return h("div.leaf" + (changed(value) ? ".only" : ""), key, h(`span.value.${kind}`, shown));
+    return h("div.leaf" + (changed(value, field) ? ".only" : ""), key, h(`span.value.${kind}`, shown));
   }
   const isList = Array.isArray(value);
   const entries = isList ? value.map((item, index) => [String(index), item]) : Object.entries(value);
   if (!entries.length) return h("div.leaf", key, h("span.value", isList ? "[ ]" : "{ }"));
   const size = isList ? count(entries.length, "item") : count(entries.length, "field");
-  const summaryLine = h("summary" + (holdsChange(value, changed) ? ".has-only" : ""), key, h("span.value.kind", preview(value, isList, size)));
+  const summaryLine = h("summary" + (holdsChange(value, field, changed) ? ".has-only" : ""), key, h("span.value.kind", preview(value, isList, size)));
   const details = h("details", summaryLine);
   let filled = false;
   const fillIn = () => {
     if (filled) return;
     filled = true;
-    addChildren(details, entries, 0, depth, changed, open);
+    addChildren(details, entries, 0, { field: isList ? field : null, depth, changed, open });
   };
   details.addEventListener("toggle", () => details.open && fillIn());
   const opens = open === null ? depth < OPEN_DEPTH && (depth === 0 || entries.length <= OPEN_SIZE) : open;
@@ -70,13 +73,14 @@ function branch(value, name, depth, changed, open) {
   return details;
 }
 
-function addChildren(details, entries, from, depth, changed, open) {
+/** `field` is that of a list, which its items share. */
+function addChildren(details, entries, from, { field, depth, changed, open }) {
   const part = entries.slice(from, from + AT_ONCE);
-  for (const [name, item] of part) details.append(branch(item, name, depth + 1, changed, open));
+  for (const [name, item] of part) details.append(branch(item, name, field ?? name, depth + 1, changed, open));
   if (entries.length <= from + AT_ONCE) return;
   const more = h("button.more", { type: "button", onclick: () => {
     more.remove();
-    addChildren(details, entries, from + AT_ONCE, depth, changed, open);
+    addChildren(details, entries, from + AT_ONCE, { field, depth, changed, open });
   } }, `show more of ${entries.length}`);
   details.append(more);
 }

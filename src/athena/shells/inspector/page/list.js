@@ -1,13 +1,14 @@
 // The list of exchanges, newest first, those in flight among them; and the same as trees of sessions and agents.
 
 import { getRows, getSessions } from "./data.js";
-import { brief, fill, h } from "./dom.js";
+import { arrange, brief, fill, h } from "./dom.js";
 import { pill } from "./exchange.js";
 import { clockTime, count, route, shortRoute, summary } from "./words.js";
 
 const KNOWN = new Set(["session", "agent", "model", "upstream", "program", "outcome", "verdict", "kind", "repaired", "since", "until"]);
 const QUICK = [["", "All"], ["verdict:live", "In flight"], ["repaired:yes", "Repaired"], ["verdict:echo", "Echo"], ["verdict:error", "Errors"], ["kind:refused", "Refused"]];
 const MOST = 2000;
+const SESSIONS_MS = 1000;
 
 /** `model:kimi repaired:yes some words` as the parameters of the gateway's list. */
 export function parseSearch(text) {
@@ -63,13 +64,34 @@ export class ExchangeList {
     this.mode = "time";
     this.selected = "";
     this.next = null;
+    this.isCut = false;
     this.sessions = [];
     this.closed = new Set();
+    this.parts = new Map();
+    this.isPressed = false;
+    this.pushed = -9;
+    this.news = null;
     this.body = h("div.rows", { role: "listbox", "aria-label": "exchanges", tabindex: "0" });
     this.quick = QUICK.map(([search, label]) => h("button.chip", { type: "button", data: { search }, onclick: () => this.onSearch(search) }, label));
     this.modes = [["time", "By time"], ["sessions", "Sessions"]].map(([mode, label]) => h("button.chip", { type: "button", data: { mode }, onclick: () => this.setMode(mode) }, label));
     this.element = h("nav.list", { "aria-label": "exchanges" }, h("div.list-head", h("div.chips", { role: "group", "aria-label": "filter" }, this.quick), h("div.chips", { role: "group", "aria-label": "grouping" }, this.modes)), this.body);
     this.drawHead();
+    // Who points at a row keeps it under the pointer while others come above it; who leaves sees the newest again.
+    this.body.addEventListener("pointerenter", () => { this.pushed = this.body.scrollTop < 4 ? this.body.scrollTop : -9; });
+    this.body.addEventListener("pointerleave", () => { if (this.wasPushed) this.body.scrollTop = 0; });
+    this.body.addEventListener("pointerdown", () => { this.isPressed = true; });
+    for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => this.released());
+  }
+
+  /** Is the list where the rows that came pushed it, from its top, and nobody scrolled it? */
+  get wasPushed() {
+    return Math.abs(this.body.scrollTop - this.pushed) < 4;
+  }
+
+  /** A click belongs to the row on which it began: nothing moves between its two halves. */
+  released() {
+    if (this.isPressed) this.schedule();
+    this.isPressed = false;
   }
 
   drawHead() {
@@ -80,26 +102,44 @@ export class ExchangeList {
   setMode(mode) {
     this.mode = mode;
     this.drawHead();
-    if (mode === "sessions") this.loadSessions().then(() => this.draw());
+    if (mode === "sessions") this.loadSessions();
     this.draw();
   }
 
+  /** What the gateway knows of the sessions; the rows here may be only some of theirs. */
   async loadSessions() {
-    this.sessions = (await getSessions()).sessions;
+    const answer = await getSessions().catch(() => null);
+    if (answer === null) return;
+    this.sessions = answer.sessions;
+    this.schedule();
+  }
+
+  /** Figures of sessions change with every request: they are asked for again, but not for each. */
+  sessionsChanged() {
+    if (this.mode !== "sessions" || this.sessionsWait) return;
+    this.sessionsWait = setTimeout(() => {
+      this.sessionsWait = 0;
+      this.loadSessions();
+    }, SESSIONS_MS);
   }
 
   async load(search) {
     this.search = search;
     this.filters = parseSearch(search);
     this.drawHead();
-    const asked = this.filters;
-    const answer = await getRows(asked);
-    if (asked !== this.filters) return answer;
+    const news = (this.news = []);
+    const answer = await getRows(this.filters).finally(() => {
+      if (news === this.news) this.news = null;
+      else news.isOld = true;
+    });
+    if (news.isOld) return answer;
     this.rows = new Map(answer.rows.map((row) => [row.id, row]));
     this.next = answer.next;
-    this.total = answer.total;
+    this.isCut = false;
     this.loaded = true;
-    if (this.mode === "sessions") await this.loadSessions();
+    // What happened while the gateway was asked may be newer than its answer.
+    for (const change of news) change();
+    if (this.mode === "sessions") this.loadSessions();
     this.draw();
     return answer;
   }
@@ -113,23 +153,24 @@ export class ExchangeList {
 
   /** A row began, changed or ended. */
   put(row) {
+    this.news?.push(() => this.put(row));
     if (fits(row, this.filters)) this.rows.set(row.id, row);
     else this.rows.delete(row.id);
+    this.sessionsChanged();
     this.schedule();
   }
 
-  /** A row in flight is further on. Nothing is drawn anew: who is about to click it does. */
+  /** A row in flight is further on. */
   grow(row) {
     if (!this.rows.has(row.id)) return;
     this.rows.set(row.id, row);
-    const element = this.body.querySelector(`.row[data-id="${CSS.escape(row.id)}"]`);
-    if (!element) return;
-    fill(element.querySelector(".m"), shortRoute(row));
-    fill(element.querySelector(".s"), summary(row));
+    this.schedule();
   }
 
   drop(id) {
+    this.news?.push(() => this.drop(id));
     this.rows.delete(id);
+    this.sessionsChanged();
     this.schedule();
   }
 
@@ -141,8 +182,14 @@ export class ExchangeList {
     });
   }
 
+  /** The rows, the newest first. A page that is open for days forgets the oldest. */
   ordered() {
-    return [...this.rows.values()].sort((a, b) => b.at - a.at).slice(0, MOST);
+    const rows = [...this.rows.values()].sort((a, b) => b.at - a.at);
+    for (const row of rows.splice(MOST)) {
+      this.rows.delete(row.id);
+      this.isCut = true;
+    }
+    return rows;
   }
 
   select(id) {
@@ -167,24 +214,53 @@ export class ExchangeList {
     return next;
   }
 
+  /** Elements stay what they are as long as they show the same thing: a person may be about to click one, or have the focus there. */
   draw() {
-    if (!this.loaded) return;
+    if (!this.loaded || this.isPressed) return;
     const rows = this.ordered();
-    if (!rows.length) fill(this.body, this.search ? h("div.empty.small", h("p", "No exchange is like that."), h("button.chip", { type: "button", onclick: () => this.onSearch("") }, "Show all")) : h("div.empty.small", h("p", "No exchange yet.")));
-    else if (this.mode === "sessions") fill(this.body, this.tree(rows));
-    else fill(this.body, rows.map((row) => this.row(row)));
-    if (this.next) this.body.append(h("button.more.older", { type: "button", onclick: () => this.loadMore() }, "Older exchanges"));
+    const wasPushed = this.wasPushed;
+    const pointed = this.body.querySelector(".row:hover");
+    const at = pointed ? pointed.getBoundingClientRect().top : 0;
+    this.used = new Set();
+    let shown;
+    if (!rows.length) shown = [this.search ? h("div.empty.small", h("p", "No exchange is like that."), h("button.chip", { type: "button", onclick: () => this.onSearch("") }, "Show all")) : h("div.empty.small", h("p", "No exchange yet."))];
+    else if (this.mode === "sessions") shown = this.tree(rows);
+    else shown = rows.map((row) => this.row(row));
+    if (this.isCut) shown.push(this.part("cut", () => h("p.quiet-text.older", `The newest ${MOST.toLocaleString("en")} are listed. Search for older ones.`)));
+    else if (this.next) shown.push(this.part("older", () => h("button.more.older", { type: "button", onclick: () => this.loadMore() }, "Older exchanges")));
+    arrange(this.body, shown);
+    for (const key of this.parts.keys()) if (!this.used.has(key)) this.parts.delete(key);
+    if (pointed?.isConnected) this.body.scrollTop += pointed.getBoundingClientRect().top - at;
+    else if (pointed && wasPushed) this.body.scrollTop = 0;
+    if (wasPushed) this.pushed = this.body.scrollTop;
     for (const element of this.body.querySelectorAll(".row")) this.markRow(element);
     this.onDraw();
   }
 
+  /** The element that stands for something, made where there is none yet. */
+  part(key, make) {
+    this.used.add(key);
+    if (!this.parts.has(key)) this.parts.set(key, make());
+    return this.parts.get(key);
+  }
+
   row(row, depth = 0) {
-    const element = h("a.row", { href: `#/x/${encodeURIComponent(row.id)}`, role: "option", data: { id: row.id, depth: String(depth) }, onclick: (event) => {
+    const element = this.part(`row ${row.id}`, () => h("a.row", { href: `#/x/${encodeURIComponent(row.id)}`, role: "option", data: { id: row.id }, onclick: (event) => {
       if (event.metaKey || event.ctrlKey) return;
       event.preventDefault();
       this.onOpen(row.id);
-    } },
-    h("span.t", clockTime(row.at)), h("span.m", { title: route(row) }, shortRoute(row)), pill(row), h("span.s", summary(row)));
+    } }, h("span.t", clockTime(row.at)), h("span.m"), h("span.pill"), h("span.s")));
+    if (element.shown !== row) {
+      element.shown = row;
+      const [, model, state, line] = element.children;
+      const word = pill(row);
+      model.title = route(row);
+      fill(model, shortRoute(row));
+      state.className = word.className;
+      fill(state, word.textContent);
+      fill(line, summary(row));
+    }
+    element.dataset.depth = String(depth);
     element.style.setProperty("--depth", String(Math.min(depth, 5)));
     return element;
   }
@@ -201,29 +277,43 @@ export class ExchangeList {
 
   session(id, rows) {
     const known = this.sessions.find((session) => session.id === id);
-    const group = h("details.session", { open: !this.closed.has(id), ontoggle: (event) => (event.target.open ? this.closed.delete(id) : this.closed.add(id)) },
-      h("summary", h("b", id ? brief(known?.program || rows[0].program || "session") : "without a session"), id ? h("code", brief(id)) : null,
-        h("span.counts", count(known?.exchanges ?? rows.length, "request") + (known?.errors ? ` · ${count(known.errors, "error")}` : "") + (known?.repaired ? ` · ${known.repaired} repaired` : ""))));
-    const agents = new Map();
-    for (const row of rows) {
-      if (!agents.has(row.agent)) agents.set(row.agent, { id: row.agent, parent: row.parent, rows: [] });
-      agents.get(row.agent).rows.push(row);
-    }
-    for (const agent of known?.agents ?? []) if (agents.has(agent.id)) agents.get(agent.id).parent ||= agent.parent;
-    const drawn = new Set();
-    const draw = (agent, depth) => {
-      if (drawn.has(agent.id)) return;
-      drawn.add(agent.id);
+    const group = this.part(`session ${id}`, () => h("details.session", { open: !this.closed.has(id), ontoggle: (event) => (event.target.open ? this.closed.delete(id) : this.closed.add(id)) },
+      h("summary", h("b", id ? brief(known?.program || rows[0].program || "session") : "without a session"), id ? h("code", brief(id)) : null, h("span.counts"))));
+    fill(group.querySelector("summary .counts"), count(known?.exchanges ?? rows.length, "request") + (known?.errors ? ` · ${count(known.errors, "error")}` : "") + (known?.repaired ? ` · ${known.repaired} repaired` : ""));
+    const members = [group.firstChild];
+    for (const [agent, depth] of agentsOf(rows, known?.agents ?? [])) {
       if (depth) {
-        const line = h("div.agent", h("span", "sub-agent "), h("code", brief(agent.id)), h("span.counts", count(agent.rows.length, "request")));
+        const line = this.part(`agent ${id} ${agent.id}`, () => h("div.agent", h("span", "sub-agent "), h("code", brief(agent.id)), h("span.counts")));
         line.style.setProperty("--depth", String(Math.min(depth, 5)));
-        group.append(line);
+        fill(line.lastChild, count(agent.rows.length, "request"));
+        members.push(line);
       }
-      for (const row of agent.rows) group.append(this.row(row, depth));
-      for (const other of agents.values()) if (other.parent === agent.id && other.id !== agent.id) draw(other, depth + 1);
-    };
-    for (const agent of agents.values()) if (!agent.parent || !agents.has(agent.parent)) draw(agent, agent.parent ? 1 : 0);
-    for (const agent of agents.values()) draw(agent, 1);
+      members.push(...agent.rows.map((row) => this.row(row, depth)));
+    }
+    arrange(group, members);
     return group;
   }
+}
+
+/** The agents of a session with their rows, each before those that it started, and how deep it stands. An agent of which nobody
+ * says who started it is the main one, unless there is one without a name: then that is. */
+function agentsOf(rows, known) {
+  const agents = new Map();
+  for (const row of rows) {
+    if (!agents.has(row.agent)) agents.set(row.agent, { id: row.agent, parent: row.parent, rows: [] });
+    agents.get(row.agent).rows.push(row);
+  }
+  for (const agent of known) if (agents.has(agent.id)) agents.get(agent.id).parent ||= agent.parent;
+  const hasMain = agents.has("") || known.some((agent) => agent.id === "");
+  const isRoot = (agent) => agent.id === "" || (!agent.parent && !hasMain);
+  const found = new Map();
+  const add = (agent, depth) => {
+    if (found.has(agent)) return;
+    found.set(agent, depth);
+    for (const other of agents.values()) if (other.parent === agent.id && !isRoot(other)) add(other, depth + 1);
+  };
+  for (const agent of agents.values()) if (isRoot(agent)) add(agent, 0);
+  for (const agent of agents.values()) if (!agents.has(agent.parent)) add(agent, 1);
+  for (const agent of agents.values()) add(agent, 1);
+  return found;
 }

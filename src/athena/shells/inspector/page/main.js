@@ -110,10 +110,9 @@ class Page {
     if (name === "hello") {
       this.kept = data.kept;
       this.dropped = data.dropped;
-      if (this.greeted) this.list.load(this.list.search).catch(() => {});
-      this.greeted = true;
-      this.inFlight = new Set([...this.list.rows.values()].filter((row) => row.state === "live").map((row) => row.id));
-      if (this.view === null && this.route.name === "list") this.show(true);
+      // Those in flight follow, one by one. What began and ended before somebody listened is in the list alone.
+      this.inFlight = new Set();
+      this.list.load(this.list.search).then(() => this.listed(), () => {});
     } else if (name === "row") {
       const first = !this.kept && !this.list.rows.size;
       if (data.state === "live") this.inFlight.add(data.id);
@@ -129,8 +128,21 @@ class Page {
     } else if (name === "gone") {
       this.inFlight.delete(data.id);
       this.list.drop(data.id);
+      if (this.view instanceof ExchangePage && this.route.id === data.id) this.view.lose();
     }
+    if (this.view instanceof HealthPage && name !== "hello") this.view.refresh();
     this.showFlight();
+  }
+
+  /** The list is the gateway's own again, at the beginning or after it was away. */
+  listed() {
+    if (this.isTroubled || (this.view === null && this.route.name === "list")) this.show(true);
+    else if (this.view instanceof ExchangePage && this.view.isKept && !this.list.rows.has(this.route.id)) this.checkKept(this.view, this.route.id);
+  }
+
+  async checkKept(page, id) {
+    const answer = await getRows({ name: id }).catch(() => null);
+    if (answer !== null && !answer.rows.length && this.view === page) page.lose();
   }
 
   showFlight() {
@@ -145,7 +157,7 @@ class Page {
     let took = 0;
     while (this.inFlight.size) {
       await new Promise((done) => setTimeout(done, Math.max(FOLLOW_MS, 10 * took)));
-      if (document.hidden || !this.inFlight.size) continue;
+      if (document.hidden || !this.inFlight.size || this.state !== "live") continue;
       const began = performance.now();
       const answer = await getRows({ verdict: "live" }).catch(() => ({ rows: [] }));
       took = performance.now() - began;
@@ -155,6 +167,7 @@ class Page {
   }
 
   showState(state) {
+    this.state = state;
     const words = { live: "live", waiting: "reconnecting", refused: "refused" };
     this.live.className = `live ${state}`;
     fill(this.live, words[state]);
@@ -190,6 +203,7 @@ class Page {
     if (same) return;
     this.view?.close();
     this.view = null;
+    this.isTroubled = false;
     this.waitsFor = "";
     document.title = "Athena inspector";
     if (next.name === "health") await this.showPage(new HealthPage());
@@ -237,12 +251,16 @@ class Page {
     while (this.view === page) {
       await new Promise((done) => setTimeout(done, Math.max(FOLLOW_MS, 10 * took)));
       if (this.view !== page) return;
+      if (this.state !== "live") continue;
       const began = performance.now();
-      const view = await getView(id).catch(() => null);
+      const view = await getView(id).catch((error) => error);
       took = performance.now() - began;
       if (this.view !== page) return;
-      if (view === null || view.row.state !== "live") {
-        if (view !== null) this.show(true);
+      if (view.status === 404) page.lose();
+      if (view.status === 404 || view.status === 401) return;
+      if (view instanceof Error) continue;
+      if (view.row.state !== "live") {
+        this.show(true);
         return;
       }
       page.grow(view);
@@ -288,6 +306,7 @@ class Page {
       fill(this.main, this.back(), h("div.empty.waiting", h("h2", h("span.dot.pulse"), "In flight"), h("p", "There was no room to record it: nothing is shown before the answer has ended.")));
       return;
     }
+    this.isTroubled = true;
     const gone = error instanceof Refused && error.status === 404;
     fill(this.main, this.back(), h("div.empty", h("h2", gone ? "No such exchange" : "That did not work"), h("p", gone ? "It was deleted, or it made room for newer ones. With “record: on” in the configuration, recordings are kept on disk." : error.message)));
   }
@@ -295,7 +314,8 @@ class Page {
   failed(error) {
     if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
       this.stop?.();
-      signIn(error.status === 403 ? error.message : "");
+      if (error.status === 401) useToken("");
+      signIn(error.status === 403 ? error.message : "The gateway does not take this token or key.");
       return;
     }
     this.problem(error);

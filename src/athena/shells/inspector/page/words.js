@@ -43,6 +43,11 @@ export function bytes(value) {
   return `${(value / 1e6).toFixed(1)} MB`;
 }
 
+/** How many bytes a text takes on the wire. */
+export function sizeOf(text) {
+  return new TextEncoder().encode(text).length;
+}
+
 export function count(value, word, words = word + "s") {
   return `${value.toLocaleString("en")} ${value === 1 ? word : words}`;
 }
