@@ -495,6 +495,73 @@ def test_the_keys_reach_everything(tab: Watched, server: InspectorServer) -> Non
     tab.assert_clean()
 
 
+def test_arrows_move_in_the_list(tab: Watched) -> None:
+    page = tab.open()
+    page.focus(".rows")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert page.get_attribute(".row.on", "data-id") == "req_0022"
+    assert page.get_attribute(".rows", "aria-activedescendant") == page.get_attribute(".row.on", "id")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".step")
+    tab.assert_clean()
+
+
+CONTRAST = """() => {
+  const paper = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const colour = (text) => {
+    paper.clearRect(0, 0, 1, 1);
+    paper.fillStyle = text;
+    paper.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = paper.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
+  const light = (rgb) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => {
+    const value = rgb[i] / 255;
+    return sum + weight * (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const poor = {};
+  for (const element of document.querySelectorAll("body *")) {
+    const has_words = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!has_words || !element.checkVisibility()) continue;
+    const layers = [];
+    let opacity = 1;
+    for (let at = element; at; at = at.parentElement) {
+      layers.unshift(colour(getComputedStyle(at).backgroundColor));
+      opacity *= Number(getComputedStyle(at).opacity);
+    }
+    if (!opacity) continue;
+    const ground = layers.reduce((below, top) => over(top, below), [255, 255, 255, 1]);
+    const ink = colour(getComputedStyle(element).color);
+    const pair = [light(over([...ink.slice(0, 3), ink[3] * opacity], ground)), light(ground)].sort((a, b) => b - a);
+    const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+    if (ratio < 4.5) poor[element.tagName + "." + element.className] = ratio;
+  }
+  return poor;
+}"""
+
+
+def test_words_can_be_read_in_light_and_dark(tab: Watched) -> None:
+    """At least the contrast that the Web Content Accessibility Guidelines ask for (AA)."""
+    page = tab.open()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+        for route, wait in (
+            ("#/", ".overview"),
+            ("#/health", ".health-card"),
+            ("#/x/req_0018/lanes/9", '.step.on[data-step="9"]'),
+            *((f"#/x/req_0018/{name}", f".pane-{name} > *") for name in TABS[1:]),
+            ("#/x/req_0009/calls", ".call-card.bad"),
+        ):
+            tab.go(route, wait)
+            assert page.evaluate(CONTRAST) == {}, (scheme, route)
+    tab.assert_clean()
+
+
 def test_enter_opens_what_was_chosen_after_a_click_on_a_filter(tab: Watched) -> None:
     page = tab.open()
     page.click(".list button:has-text('Errors')")
@@ -545,6 +612,17 @@ def test_a_gateway_that_comes_back_is_asked_again(tab: Watched, server: Inspecto
     page.wait_for_selector(".note-line:has-text('no longer has this exchange')")
     assert page.locator(".step").count() > 3, "what was read stays to be read"
     assert page.locator(".actions, [data-tab=replay]").count() == 0
+    # So is one in flight that went with the gateway.
+    begun = msgspec.structs.replace(leaked(), row=row(51, state="live", verdict="live", own_us_per_chunk=0.0), calls=[])
+    server.rows, server.views = [begun.row], {begun.row.id: begun}
+    server.hang_up()
+    page.click('.row[data-id="req_0051"]')
+    page.wait_for_selector('.titles .pill:has-text("in flight")')
+    page.keyboard.press("2")
+    page.wait_for_selector(".empty:has-text('No call so far')")
+    server.rows, server.views = [], {}
+    page.wait_for_selector(".note-line:has-text('no longer has this exchange')")
+    assert page.inner_text(".titles .pill") == "lost"
     # While it is away a view says so, and comes by itself when the gateway does.
     page.context.set_offline(True)
     try:
@@ -555,7 +633,7 @@ def test_a_gateway_that_comes_back_is_asked_again(tab: Watched, server: Inspecto
     finally:
         page.context.set_offline(False)
     page.wait_for_selector(".health-card")
-    assert all("net::ERR" in text for text in tab.said)
+    assert all("net::ERR" in text or "404" in text for text in tab.said)
     tab.said.clear()
     tab.assert_clean()
 
@@ -706,6 +784,9 @@ def test_a_shared_page_needs_nothing_but_itself(tab: Watched, tmp_path: Path) ->
         assert page.evaluate(OVERFLOW) <= 0
     page.click("a:has-text('req_0009')")
     page.wait_for_selector(".pane")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    assert not {"/", "r", "e", "h", "l", "s"} & set(texts(page, "dialog kbd")), "there is no gateway behind it"
     tab.assert_clean()
     assert tab.hosts == {""}
 

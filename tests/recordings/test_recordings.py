@@ -142,6 +142,21 @@ def test_rows_sessions_and_health() -> None:
     assert (health.requests, health.calls, health.leaks, health.up) == (3, 3, 3, False)
 
 
+def test_a_repair_names_its_level() -> None:
+    function = {"name": "weather", "arguments": "{'city': 'Paris'}"}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    answer = [chat_chunk(tool_calls=[call]), chat_chunk("tool_calls"), b"data: [DONE]\n\n"]
+    view = view_of(Recorded().serve("openai_chat", "openai_chat/m", (200, answer)))
+    assert [(mark.rule, mark.call) for mark in view.marks if mark.kind == "repair"] == [("syntax", 0)]
+    (verdict,) = view.calls
+    assert (verdict.repaired, verdict.json, verdict.arguments) == (True, "yes", '{"city": "Paris"}')
+
+
+def chat_chunk(finish: str | None = None, **delta: object) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: %b\n\n" % json.dumps({"id": "c", "created": 1, "model": "m", "choices": [choice]}).encode()
+
+
 def test_health_tells_also_of_the_times_in_which_nothing_was_asked() -> None:
     """Points stand on an axis of time: left out, the quiet hours between two requests would not be seen."""
     (recording,) = file.decode(SAMPLE.read_bytes())

@@ -105,6 +105,8 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()
     origins: Mapping[int, tuple[str, str]] = {}
     """Calls that were found in text: by number, in which channel and in which format."""
+    repair: str = ""
+    """How far arguments are repaired."""
     prompted: str = ""
     """The style in which calls were taught to a model without tools."""
 
@@ -409,6 +411,8 @@ class _Run(Tap):
         exchange = self._serving.exchange
         head = step.head if step is not None else None
         reading = exchange.route.format if exchange is not None else None
+        taught = exchange.route.prompted if exchange is not None and exchange.prompted is not None else None
+        repair = taught.repair if taught is not None else reading.policies.repair if reading is not None else ""
         self._steps.append(
             Moved(
                 kind=kind,
@@ -429,6 +433,7 @@ class _Run(Tap):
                 bad_records=exchange.bad_records if exchange is not None else 0,
                 losses=exchange.answer_losses if exchange is not None else (),
                 origins=exchange.origins if exchange is not None else {},
+                repair=repair,
                 prompted=exchange.prompted.style if exchange is not None and exchange.prompted is not None else "",
             )
         )

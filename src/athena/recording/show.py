@@ -58,6 +58,10 @@ _HELP = {
 }
 
 
+_REPAIRED = {
+    "syntax": "the arguments were no JSON as they came: they were made so",
+    "schema": "the arguments were no JSON as they came, or did not fit the tool's schema: they were put right",
+}
 _UNSERVED = {
     "refused": "This request was refused before any upstream was asked. The client's answer says why.",
     "passed": "This request is passed through: nothing in it is translated, so there are no events and nothing to replay.",
@@ -276,7 +280,8 @@ class _View:
             self._verdicts[event.call] = self._verdict(event, step, number)
         elif isinstance(event, ToolCallComplete):
             if event.repaired:
-                self._mark("repair", "repair", "the arguments were repaired", number, event=at, call=event.call)
+                text = _REPAIRED.get(step.repair, "the arguments were repaired")
+                self._mark("repair", step.repair or "repair", text, number, event=at, call=event.call)
             self._verdicts[event.call] = self._complete(event, step, number, at)
         elif isinstance(event, Error):
             kind = "bad_call" if event.call is not None else "error"

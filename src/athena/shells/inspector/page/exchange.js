@@ -111,7 +111,7 @@ export class ExchangePage {
     const fact = (name, value) => (value ? h("span.fact", h("span", name), h("b", brief(value))) : null);
     return h("header.head",
       h("div.title-line",
-        h("div.titles", h("h1", h("code", brief(`${this.view.requests.method} ${this.view.requests.path}`)), pill(row)), h("p.route", h("span", route(row)), h("span.id", `${row.id} · ${dateTime(row.at)}`))),
+        h("div.titles", h("h1", h("code", brief(`${this.view.requests.method} ${this.view.requests.path}`)), this.isLost && isLive ? h("span.pill.soft", "lost") : pill(row)), h("p.route", h("span", route(row)), h("span.id", `${row.id} · ${dateTime(row.at)}`))),
         actions),
       this.note,
       h("div.facts",
@@ -199,7 +199,11 @@ export class ExchangePage {
   // -- calls -----------------------------------------------------------------------------------------------------------------
 
   drawCalls() {
-    const { calls, marks, requests } = this.view;
+    const { calls, marks, requests, row } = this.view;
+    if (!calls.length && row.state === "live") {
+      fill(this.pane, h("div.empty", h("h2", "No call so far"), h("p", "The answer still comes: calls appear here as they begin.")), this.markTable(marks));
+      return;
+    }
     if (!calls.length) {
       fill(this.pane, h("div.empty", h("h2", "No call in this answer"), h("p", requests.tools.length ? `The client offered ${count(requests.tools.length, "tool")}: ${brief(requests.tools.slice(0, 30).join(", "), 1000)}. The model called none of them.` : "The client offered no tools.")), this.markTable(marks));
       return;
@@ -287,7 +291,7 @@ export class ExchangePage {
       h("div.figures",
         number("first byte", millis(timing.first_write), "until the client had something"),
         number(row.state === "live" ? "so far" : "total", millis(timing.total), count(row.chunks, "chunk")),
-        number("our share", micros(timing.own_us_per_chunk), "per chunk, processor time"),
+        number("our share", timing.own_us_per_chunk ? micros(timing.own_us_per_chunk) : "–", "per chunk, processor time"),
         number("longest silence", millis(timing.longest_gap), "between two reads"),
         number("longest hold", millis(timing.held), "text that waited for its meaning")),
       h("section.card", h("header", h("h2", "Where the time went")),

@@ -97,8 +97,8 @@ export class HealthPage {
         figure("answers with leaks", health.leaks.toLocaleString("en"), health.leaks ? ".warn" : "")),
       points.length > 1 ? h("div.plots",
         this.plot("requests and errors", points, (point) => [["plain", point.requests], ["bad", point.errors]], (most) => count(most, "request")),
-        this.plot("calls: good, in text, bad", points, (point) => [["call", point.calls], ["warn", point.text_calls], ["bad", point.bad_calls]], (most) => count(most, "call")),
-        this.line("first byte", points)) : h("p.quiet-text", "Plots appear with the second slice of time."));
+        this.plot("calls, in text, bad", points, (point) => [["call", point.calls], ["warn", point.text_calls], ["bad", point.bad_calls]], (most) => count(most, "call")),
+        this.plot("first byte, mean", points, (point) => [["call", point.first_byte_ms]], millis)) : h("p.quiet-text", "Plots appear with the second slice of time."));
   }
 
   plot(name, points, bars, words) {
@@ -115,15 +115,6 @@ export class HealthPage {
     });
     drawing.append(svg("path", { class: "base", d: "M0 54.5H300" }));
     return this.frame(name, `most ${words(most)}`, drawing, points);
-  }
-
-  line(name, points) {
-    const seen = points.map((point, index) => [index, point.first_byte_ms]).filter(([, value]) => value > 0);
-    const most = Math.max(1, ...seen.map(([, value]) => value));
-    const x = (index) => ((index + 0.5) * 300) / points.length;
-    const path = seen.map(([index, value], place) => `${place ? "L" : "M"}${x(index).toFixed(1)} ${(54 - (48 * value) / most).toFixed(1)}${place ? "" : "h0.1"}`).join("");
-    const drawing = svg("svg", { viewBox: "0 0 300 56", preserveAspectRatio: "none", role: "img", "aria-label": name }, svg("path", { class: "curve", d: path }), svg("path", { class: "base", d: "M0 54.5H300" }));
-    return this.frame(name, `most ${millis(most)}`, drawing, points);
   }
 
   frame(name, most, drawing, points) {

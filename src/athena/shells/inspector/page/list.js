@@ -70,6 +70,7 @@ export class ExchangeList {
     this.parts = new Map();
     this.isPressed = false;
     this.pushed = -9;
+    this.made = 0;
     this.news = null;
     this.body = h("div.rows", { role: "listbox", "aria-label": "exchanges", tabindex: "0" });
     this.quick = QUICK.map(([search, label]) => h("button.chip", { type: "button", data: { search }, onclick: () => this.onSearch(search) }, label));
@@ -194,6 +195,7 @@ export class ExchangeList {
 
   select(id) {
     this.selected = id;
+    this.body.removeAttribute("aria-activedescendant");
     for (const element of this.body.querySelectorAll(".row")) this.markRow(element);
     this.body.querySelector(".row.on")?.scrollIntoView({ block: "nearest" });
   }
@@ -202,6 +204,7 @@ export class ExchangeList {
     const on = element.dataset.id === this.selected;
     element.classList.toggle("on", on);
     element.setAttribute("aria-selected", String(on));
+    if (on) this.body.setAttribute("aria-activedescendant", element.id);
   }
 
   /** Choose another row. The list has the focus then, so that `enter` opens the row and presses no button. */
@@ -245,7 +248,7 @@ export class ExchangeList {
   }
 
   row(row, depth = 0) {
-    const element = this.part(`row ${row.id}`, () => h("a.row", { href: `#/x/${encodeURIComponent(row.id)}`, role: "option", data: { id: row.id }, onclick: (event) => {
+    const element = this.part(`row ${row.id}`, () => h("a.row", { id: `row-${(this.made += 1)}`, href: `#/x/${encodeURIComponent(row.id)}`, role: "option", data: { id: row.id }, onclick: (event) => {
       if (event.metaKey || event.ctrlKey) return;
       event.preventDefault();
       this.onOpen(row.id);

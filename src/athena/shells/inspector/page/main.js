@@ -11,7 +11,7 @@ import { count, route } from "./words.js";
 const THEME = "athena-inspector-theme";
 const THEMES = ["auto", "light", "dark"];
 const KEYS = [
-  ["j  k", "next and previous exchange, or step where the lanes have the focus"],
+  ["j  k", "next and previous exchange (arrows do as well), or step where the lanes have the focus"],
   ["enter", "into the exchange; there, into its lanes"],
   ["esc", "back: from the lanes to the list, from the search, from this help"],
   ["/", "search the exchanges"],
@@ -28,6 +28,8 @@ const KEYS = [
   ["t", "light, dark or as the system has it"],
   ["?", "this help"],
 ];
+
+const SHARED_KEYS = [["j  k", "next and previous step"], ...KEYS.filter(([keys]) => ["f", "1 … 6", "n  p", "b", "?"].includes(keys))];
 
 /** The address after the `#`: `/x/ID/TAB/STEP?q=SEARCH`. */
 export function parseRoute(hash) {
@@ -354,6 +356,7 @@ class Page {
       "?": () => this.help(),
       Enter: () => this.enter(page, inLanes),
     };
+    if (this.list.body.contains(event.target)) Object.assign(acts, { ArrowDown: acts.j, ArrowUp: acts.k });
     const number = Number(event.key);
     if (number >= 1 && page && page.tabs[number - 1]) page.open(page.tabs[number - 1]);
     else if (Object.hasOwn(acts, event.key)) {
@@ -414,9 +417,10 @@ function applyTheme(theme = themeNow()) {
   return theme;
 }
 
-function showHelp() {
+/** A shared page has fewer keys: there is no list in it, and no gateway behind it. */
+function showHelp(keys = KEYS) {
   document.querySelector("dialog")?.remove();
-  const dialog = h("dialog.help", { "aria-label": "keys" }, h("h2", "Keys"), h("dl", KEYS.map(([keys, what]) => [h("dt", keys.split("  ").map((key) => h("kbd", key))), h("dd", what)])), h("form", { method: "dialog" }, h("button.button", { type: "submit" }, "Close")));
+  const dialog = h("dialog.help", { "aria-label": "keys" }, h("h2", "Keys"), h("dl", keys.map(([keys, what]) => [h("dt", keys.split("  ").map((key) => h("kbd", key))), h("dd", what)])), h("form", { method: "dialog" }, h("button.button", { type: "submit" }, "Close")));
   document.body.append(dialog);
   dialog.showModal();
 }
@@ -436,7 +440,7 @@ function emptyState() {
     h("p", "Every request to this gateway appears here as it begins. Make the first one:"),
     first,
     h("p", "Or let a coding agent run through the gateway, with its own settings left alone:"),
-    command("athena code claude\nathena code codex"),
+    command(`athena code claude --url ${base}\nathena code codex --url ${base}`),
     h("p.sub", "Exchanges are kept in memory, the last 200, unless “record: on” in the configuration keeps them on disk."));
 }
 
@@ -457,6 +461,7 @@ function showShared(held) {
   const wanted = () => held.find((one) => one.id === parseRoute(location.hash).id) || held[0];
   const main = h("main");
   const menu = h("select.choice", { "aria-label": "exchange", onchange: () => { location.hash = formatRoute({ name: "exchange", id: menu.value, tab: "lanes", step: null }); } }, held.map((one) => h("option", { value: one.id }, one.label)));
+  const help = () => showHelp(SHARED_KEYS);
   let page = null;
   let shown = null;
   const open = () => {
@@ -470,7 +475,7 @@ function showShared(held) {
   };
   const theme = h("button.chip", { type: "button", onclick: () => fill(theme, applyTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3])) }, "auto");
   document.body.dataset.view = "shared";
-  fill(document.body, h("header.top", h("span.brand", h("b", "athena"), h("span", "recording")), held.length > 1 ? menu : null, h("span.grow"), h("div.header-tools", theme, h("button.chip", { type: "button", onclick: showHelp }, "?"))), h("div.frame.single", main));
+  fill(document.body, h("header.top", h("span.brand", h("b", "athena"), h("span", "recording")), held.length > 1 ? menu : null, h("span.grow"), h("div.header-tools", theme, h("button.chip", { type: "button", "aria-label": "help", onclick: help }, "?"))), h("div.frame.single", main));
   applyTheme("auto");
   open();
   addEventListener("hashchange", () => {
@@ -481,7 +486,7 @@ function showShared(held) {
   });
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(?:INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-    const acts = { j: () => page.lanes?.move(1), k: () => page.lanes?.move(-1), n: () => page.lanes?.nextMark(1), p: () => page.lanes?.nextMark(-1), b: () => page.lanes?.toggleRaw(), f: () => page.lanes?.search.focus(), "?": showHelp };
+    const acts = { j: () => page.lanes?.move(1), k: () => page.lanes?.move(-1), n: () => page.lanes?.nextMark(1), p: () => page.lanes?.nextMark(-1), b: () => page.lanes?.toggleRaw(), f: () => page.lanes?.search.focus(), "?": help };
     if (page.tabs[Number(event.key) - 1]) page.open(page.tabs[Number(event.key) - 1]);
     else if (Object.hasOwn(acts, event.key)) acts[event.key]();
     else return;
