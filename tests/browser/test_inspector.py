@@ -256,6 +256,10 @@ def test_the_list_follows_what_happens(tab: Watched, server: InspectorServer) ->
     assert "curl http://127.0.0.1" in page.inner_text(".empty.start")
     page.wait_for_selector('.command:has-text("moonshotai/kimi-k2:free")')
     assert "rm -rf" not in page.inner_text(".empty.start"), "what is copied into a shell holds plain names only"
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.is_visible(".command >> nth=0"), "an empty list teaches on a telephone, too"
+    assert page.evaluate(OVERFLOW) <= 0
+    page.set_viewport_size({"width": 1280, "height": 800})
     begun = msgspec.structs.replace(view.row, state="live", verdict="live", status=0)
     server.rows = [begun]
     server.tell("row", begun)

@@ -142,6 +142,19 @@ def test_rows_sessions_and_health() -> None:
     assert (health.requests, health.calls, health.leaks, health.up) == (3, 3, 3, False)
 
 
+def test_times_are_those_of_the_attempt_that_the_client_got() -> None:
+    """Else a retry after a refusal would look like text that was held."""
+    answers = [chat_chunk(content="words"), chat_chunk("stop"), b"data: [DONE]\n\n"]
+    recording = Recorded().serve("openai_chat", "either", (503, [b"{}"]), (200, answers))
+    second = [at for at, line in enumerate(recording.happened) if isinstance(line, lines.Attempt)][1]
+    later = [msgspec.structs.replace(line, t=line.t + 5.0) for line in recording.happened[second:]]
+    view = view_of(msgspec.structs.replace(recording, happened=[*recording.happened[:second], *later]))
+    assert view.row.attempts == 2
+    assert (view.timing.attempt, view.timing.upstream_head, view.timing.first_read) == (5250.0, 5350.0, 5350.0)
+    assert view.timing.longest_gap < 100
+    assert [mark.text for mark in view.marks if mark.kind == "retry"] == ["attempt 2: openai_chat/learnt, after status 503"]
+
+
 def test_a_repair_names_its_level() -> None:
     function = {"name": "weather", "arguments": "{'city': 'Paris'}"}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}

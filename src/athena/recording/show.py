@@ -185,14 +185,18 @@ class _View:
         untold: int | None = None
         held_since: float | None = None
         last: Moved | None = None
-        attempt = 0
+        attempt, failed = 0, ""
         for number, step in enumerate(self._replayed.steps):
             if step.attempt != attempt:
                 attempt, self._sent = step.attempt, self._attempt_bytes(step.attempt)
                 if attempt > 1:
-                    text = f"attempt {attempt}: {step.note}"
+                    text = f"attempt {attempt}: {step.note}{f', after {failed}' if failed else ''}"
                     self._mark("retry", "retries", text, number)
-                    untold, self._verdicts = None, {}
+                    untold, self._verdicts, failed = None, {}, ""
+            if step.status >= 400:
+                failed = f"status {step.status}"
+            elif step.kind == "end" and step.note:
+                failed = step.note
             self._reads.append(
                 ReadItem(
                     step=number,
@@ -387,12 +391,16 @@ class _View:
             )
 
     def _timing(self) -> Timing:
-        reads = [item.t for item in self._reads if item.kind == "read"]
-        heads = [item.t for item in self._reads if item.kind == "head"]
+        last = max((item.attempt for item in self._reads), default=0)
+        attempts, heads, reads = (
+            [item.t for item in self._reads if item.kind == kind and item.attempt == last]
+            for kind in ("attempt", "head", "read")
+        )
         gaps = [after - before for before, after in pairwise(reads)]
         record = self._recording.outcome.record
         return Timing(
             total=float(record.get("duration_ms", 0.0)),
+            attempt=_ms(attempts),
             upstream_head=_ms(heads),
             first_read=_ms(reads),
             first_write=_ms([item.t for item in self._writes]),

@@ -181,9 +181,12 @@ class Requests(_Value, frozen=True, kw_only=True):
 
 
 class Timing(_Value, frozen=True, kw_only=True):
-    """Moments and spans of one request, in milliseconds but for the last field."""
+    """Moments and spans of one request, in milliseconds but for the last field. What upstreams did is told of the last attempt:
+    the others brought nothing that the client got."""
 
     total: float
+    attempt: float | None = None
+    """When the last attempt began."""
     upstream_head: float | None
     first_read: float | None
     first_write: float | None

@@ -280,11 +280,12 @@ export class ExchangePage {
     const { timing, marks, row } = this.view;
     const total = Math.max(timing.total, 1);
     const spans = [
-      ["waiting for the upstream's head", 0, timing.upstream_head, "soft"],
+      [row.attempts > 1 ? "attempts before the last" : "before the upstream was asked", 0, timing.attempt, row.attempts > 1 ? "warn" : "call"],
+      ["waiting for the upstream's head", timing.attempt ?? 0, timing.upstream_head, "soft"],
       ["head to first byte", timing.upstream_head, timing.first_read, "call"],
       ["first byte in to first byte out", timing.first_read, timing.first_write, "warn"],
       ["streaming", timing.first_write, timing.total, "good"],
-    ].filter(([, from, to]) => from !== null && to !== null && to >= from);
+    ].filter(([, from, to]) => from !== null && to !== null && to !== undefined && to >= from);
     const held = holdsAsOne(marks.filter((mark) => mark.kind === "hold"));
     const number = (name, value, why) => h("div.figure", h("b", value), h("span", name), h("small", why));
     fill(this.pane,

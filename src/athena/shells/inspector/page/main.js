@@ -4,7 +4,7 @@ import { Refused, embeddedViews, findToken, follow, getModels, getRows, getView,
 import { fill, h } from "./dom.js";
 import { ExchangePage, TABS } from "./exchange.js";
 import { HealthPage } from "./health.js";
-import { ExchangeList } from "./list.js";
+import { ExchangeList, fits, parseSearch } from "./list.js";
 import { TalksPage } from "./talks.js";
 import { count, route } from "./words.js";
 
@@ -59,13 +59,13 @@ export function formatRoute({ name, id, tab, step, search }) {
 }
 
 const FOLLOW_MS = 700;
-/** What the list holds, in figures that lead to it: name, search, which rows, tone. */
+/** What the list holds, in figures that lead to the rows which they count: name, search, tone. */
 const FIGURES = [
-  ["listed", "", () => true, ""],
-  ["repaired", "repaired:yes", (row) => row.repairs > 0 || row.verdict === "repaired", "warn"],
-  ["echoes held", "verdict:echo", (row) => row.verdict === "echo", "warn"],
-  ["errors", "verdict:error", (row) => row.verdict === "error", "bad"],
-  ["in flight", "verdict:live", (row) => row.state === "live", ""],
+  ["listed", "", ""],
+  ["repaired", "verdict:repaired", "warn"],
+  ["echoes held", "verdict:echo", "warn"],
+  ["errors", "verdict:error", "bad"],
+  ["in flight", "verdict:live", ""],
 ];
 
 class Page {
@@ -291,8 +291,9 @@ class Page {
   countFigures() {
     const rows = [...this.list.rows.values()];
     this.figures.forEach((figure, place) => {
-      const [, , fits, tone] = FIGURES[place];
-      const value = rows.filter(fits).length;
+      const [, search, tone] = FIGURES[place];
+      const filters = parseSearch(search);
+      const value = rows.filter((row) => fits(row, filters)).length;
       fill(figure.firstChild, String(value));
       if (tone) figure.classList.toggle(tone, value > 0);
     });
@@ -436,7 +437,7 @@ function emptyState() {
   showFirst("MODEL");
   // It will be copied into a shell: only a name that cannot end its quotes.
   getModels().then(({ models }) => showFirst(models.find((name) => /^[\w./:@-]{1,200}$/.test(name)) ?? "MODEL"), () => {});
-  return h("div.empty.start", h("h2", "Nothing has come through yet"),
+  return h("div.empty.start.first", h("h2", "Nothing has come through yet"),
     h("p", "Every request to this gateway appears here as it begins. Make the first one:"),
     first,
     h("p", "Or let a coding agent run through the gateway, with its own settings left alone:"),
