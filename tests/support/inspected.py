@@ -639,7 +639,7 @@ def sessions() -> list[Session]:
             exchanges=6,
             errors=1,
             repaired=0,
-            agents=[SessionAgent(id="", parent="", exchanges=6, last=AT + 9)],
+            agents=[SessionAgent(id="main", parent="", exchanges=6, last=AT + 9)],
         ),
     ]
 

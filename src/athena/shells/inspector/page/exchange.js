@@ -306,7 +306,7 @@ export class ExchangePage {
       h("section.card", h("header", h("h2", "Held text")),
         held.length
           ? h("ul.held", held.slice(0, 100).map((mark) => h("li", h("a", { href: `#/x/${encodeURIComponent(row.id)}/lanes/${mark.step}` }, `step ${mark.step}`), " ", h("code", brief(mark.rule)), " ", longText(mark.text, 300))))
-          : h("p.quiet-text", "Nothing was held: every piece went out with the read that brought it.")));
+          : h("p.quiet-text", "No text waited for its meaning.")));
   }
 
   gapPlot() {

@@ -103,7 +103,7 @@ export class HealthPage {
 
   plot(name, points, bars, words) {
     const all = points.map(bars);
-    const most = Math.max(1, ...all.map((entries) => entries[0][1]));
+    const most = Math.max(...all.map((entries) => entries[0][1]));
     const width = 300 / points.length;
     const drawing = svg("svg", { viewBox: "0 0 300 56", preserveAspectRatio: "none", role: "img", "aria-label": name });
     all.forEach((entries, index) => {
@@ -114,7 +114,7 @@ export class HealthPage {
       }
     });
     drawing.append(svg("path", { class: "base", d: "M0 54.5H300" }));
-    return this.frame(name, `most ${words(most)}`, drawing, points);
+    return this.frame(name, most ? `most ${words(most)}` : "none", drawing, points);
   }
 
   frame(name, most, drawing, points) {
