@@ -5,8 +5,9 @@ A recording holds no events. What its client was told is read back from the clie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import islice, zip_longest
 from typing import Any
 
 import msgspec
@@ -14,10 +15,20 @@ import msgspec
 from athena.dialects import get_dialect
 from athena.dialects.base import DecodeContext
 from athena.errors import AthenaError
-from athena.model.events import Event, TextDelta, ThinkingDelta, ToolCallDelta
+from athena.model.events import (
+    Event,
+    Extra,
+    KeepAlive,
+    Start,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallComplete,
+    ToolCallDelta,
+    ToolCallStart,
+)
 from athena.recording import lines
 from athena.recording.lines import Recording
-from athena.recording.replay import Replayed
+from athena.recording.replay import Changes, Replayed
 from athena.recording.view import Difference, Equality
 
 _MOST = 200
@@ -65,13 +76,41 @@ def events_of(body: bytes, dialect: str, *, streamed: bool) -> list[Event]:
         return []
 
 
+def differences_of_settings(was: Replayed, now: Replayed, changes: Changes) -> list[Difference]:
+    """What the changed settings make different in the events, or in the status. Where a text was cut is no difference for other
+    chunks, and what belongs to the client's dialect alone is none for another client."""
+    if was.request.dialect != now.request.dialect:
+        return differences(list(_without_dialect(was.events)), list(_without_dialect(now.events)), whole=True)
+    found = differences(was.events, now.events, whole=changes.chunks != "recorded")
+    if not found and was.status != now.status:
+        found.append(Difference(at=0, was={"status": was.status}, now={"status": now.status}))
+    return found
+
+
+def _without_dialect(events: Sequence[Event]) -> Iterator[Event]:
+    """The events without what each dialect has in a way of its own: ids, signatures of thoughts, fields that no other has."""
+    for event in events:
+        match event:
+            case Start() | Extra() | KeepAlive():
+                continue
+            case TextDelta():
+                yield msgspec.structs.replace(event, signature=None)
+            case ThinkingDelta():
+                if event.text:
+                    yield msgspec.structs.replace(event, signature=None, item_id=None)
+            case ToolCallStart() | ToolCallComplete():
+                yield msgspec.structs.replace(event, id="", signature=None, item_id=None)
+            case _:
+                yield event
+
+
 def differences(was: Sequence[Event], now: Sequence[Event], *, whole: bool = False) -> list[Difference]:
     """The events that differ, in order. `whole`: pieces of one text count as one, wherever they were cut."""
     if whole:
         was, now = joined(was), joined(now)
     if len(was) + len(now) > _MOST_COMPARED:
-        pairs = [(a, b) for a, b in zip(was, now, strict=False) if a != b][:_MOST]
-        return [Difference(at=number, was=_plain(a), now=_plain(b)) for number, (a, b) in enumerate(pairs)]
+        pairs = ((at, a, b) for at, (a, b) in enumerate(zip_longest(was, now)) if a != b)
+        return [Difference(at=at, was=_plain(a), now=_plain(b)) for at, a, b in islice(pairs, _MOST)]
     before, after = [msgspec.json.encode(event) for event in was], [msgspec.json.encode(event) for event in now]
     found: list[Difference] = []
     for kind, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -112,7 +151,7 @@ def joined(events: Sequence[Event]) -> list[Event]:
     return found
 
 
-def _plain(event: Event) -> Any:
+def _plain(event: Event | None) -> Any:
     return msgspec.to_builtins(event)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from athena import errors
 from athena.dialects import get_dialect
 from athena.errors import AthenaError, UpstreamClosed, UpstreamError, UsageError
-from athena.exchange import Route, Step, UpstreamCall
+from athena.exchange import Exchange, Route, Step, UpstreamCall
 from athena.formats.machine.policies import RepairLevel
 from athena.formats.machine.stage import FormatOptions
 from athena.model.events import Event
@@ -167,8 +167,20 @@ def replay(
     request, endpoint = decoded_request(recording)
     array = endpoint.array
     if changes.client and changes.client != request.dialect:
-        request, array = msgspec.structs.replace(request, dialect=get_dialect(changes.client).name, kept=None), False
+        request, array = _asked_in(changes.client, request), False
     return _Run(recording, request, changes, targets, array=array, is_open=is_open).run()
+
+
+def _asked_in(client: str, request: Request) -> Request:
+    """The same request as a client of another dialect would have made it. Raises AthenaError where that dialect cannot."""
+    request = msgspec.structs.replace(request, kept=None)
+    asked = Exchange(request, Route(dialect=client, model=request.model, pairing="repair")).call
+    is_gemini = client == "gemini"  # its URL says what the bodies of others do
+    return get_dialect(client).decode_request(
+        decode_json_object(asked.body),
+        model=request.model if is_gemini else None,
+        stream=request.stream if is_gemini else None,
+    )
 
 
 def changed(changes: Changes, targets: Sequence[Target]) -> tuple[Target, ...]:

@@ -17,7 +17,7 @@ from athena.model.events import Done, Error, ToolCallComplete, ToolCallStart
 from athena.model.request import by_weight
 from athena.prompted.validation import LATE_STEPS, ArgumentCheck
 from athena.recording import lines
-from athena.recording.compare import common_prefix, difference, differences
+from athena.recording.compare import common_prefix, difference, differences_of_settings
 from athena.recording.lines import Recording
 from athena.recording.replay import NO_CHANGES, Changes, Moved, Replayed
 from athena.recording.retold import replay_or_retell
@@ -134,9 +134,9 @@ def live_view(recording: Recording, now: float) -> View:
 def replayed_view(recording: Recording, changes: Changes) -> ReplayResult:
     """The exchange as it is, and with changes."""
     was, now = replay_or_retell(recording), replay_or_retell(recording, changes)
-    found = differences(was.events, now.events, whole=changes.chunks != "recorded")
+    found = differences_of_settings(was, now, changes)
     return ReplayResult(
-        equal=not found and was.status == now.status,
+        equal=not found,
         settings={name: str(value) for name, value in msgspec.structs.asdict(changes).items() if value not in ("", "recorded")},
         differences=found,
         was=_View(recording, was).made(difference(recording, was), None),

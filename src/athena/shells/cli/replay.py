@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,7 @@ def _asked(router: Any, recording: Recording) -> tuple[Target, ...] | None:
 def _run(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
     import msgspec
 
-    from athena.recording.compare import difference, differences
+    from athena.recording.compare import difference, differences_of_settings
     from athena.recording.replay import NO_CHANGES
     from athena.recording.replay import replay as run
 
@@ -183,9 +184,7 @@ def _run(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
         if changes == NO_CHANGES and targets is None:
             found = difference(recording, now).differences
         else:
-            before = run(recording)
-            # Made-up ids, and where a text was cut, are no difference between two settings.
-            apart = differences(before.events, now.events, whole=changes.chunks != "recorded")
+            apart = differences_of_settings(run(recording), now, changes)
             found = [f"event {each.at}: was {_words(each.was)}, is {_words(each.now)}" for each in apart]
         differing += bool(found)
         is_foreign = changes.client not in ("", recording.request.dialect)
@@ -195,7 +194,7 @@ def _run(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
                 line["received"] = now.output.decode("utf-8", "replace")
             click.echo(msgspec.json.encode(line).decode())
             continue
-        click.echo(f"{recording.header.id}: " + ("equal" if not found else f"{len(found)} differences"))
+        click.echo(f"{recording.header.id}: " + ("equal" if not found else _counted(found)))
         for each in found:
             click.echo(f"  {each}")
         if is_foreign:
@@ -219,10 +218,14 @@ def _run_case(path: Path, changes: Changes, router: Any, as_json: bool) -> int:
             msgspec.json.encode({"file": str(path), "name": case.name, "equal": not found, "differences": found}).decode()
         )
         return bool(found)
-    click.echo(f"{case.name}: " + ("as expected" if not found else f"{len(found)} differences"))
+    click.echo(f"{case.name}: " + ("as expected" if not found else _counted(found)))
     for each in found:
         click.echo(f"  event {each.at}: expected {_words(each.was)}, is {_words(each.now)}")
     return bool(found)
+
+
+def _counted(found: Sequence[object]) -> str:
+    return "1 difference" if len(found) == 1 else f"{len(found)} differences"
 
 
 def _words(event: Any) -> str:
