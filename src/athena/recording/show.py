@@ -251,7 +251,8 @@ class _View:
         if step.undecided > (same.undecided if same is not None else 0):
             what = "1 character waits: it" if step.undecided == 1 else f"{step.undecided} characters wait: they"
             text = f"{what} may be the beginning of a call"
-            self._mark("hold", step.reading or "auto", text, number)
+            # Without a format of its own, a model's text is searched for the markers of all.
+            self._mark("hold", "auto" if step.reading in ("", "standard") else step.reading, text, number)
         elif step.events and step.held and not step.output and not (same is not None and same.held):
             self._mark("hold", "head", "the client's status waits for the first event that decides it", number)
         for echo in range(same.echoes if same is not None else 0, step.echoes):

@@ -45,9 +45,9 @@ class CallReading:
     """The active reader and the remaining candidates."""
 
     __slots__ = (
-        "_all", "_asked", "_calls_before", "_candidates", "_commits_before", "_cut_head", "_faults_before", "_longest",
-        "_marker", "_places", "_scanner", "_silent", "_speech", "_start", "_starters", "_table", "_text", "_writer",
-        "format", "reader",
+        "_all", "_asked", "_calls_before", "_candidates", "_commits_before", "_cut_head", "_faults_before", "_formats",
+        "_longest", "_marker", "_places", "_scanner", "_silent", "_speech", "_start", "_starters", "_table", "_text",
+        "_writer", "format", "reader",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,13 @@ class CallReading:
         """Did a candidate of reserved tokens meet the end of the text in a call's head?"""
         self.format = format_id
         """The format whose call was last seen; before that the one that was named."""
+        self._formats: dict[int, str] = {}
+        """The calls of this channel by number, each with the format in which it was written."""
+
+    def format_of(self, call: int) -> str:
+        """The format in which a call was written, also while it is still being read."""
+        reading = self._candidates[0].format.id if self.reader is not None else self.format
+        return self._formats.get(call, reading)
 
     def begin(self, marker: str, candidates: tuple[Candidate, ...]) -> None:
         """The marker stands here, and may begin a call of these."""
@@ -138,6 +145,7 @@ class CallReading:
     def _end_section(self) -> None:
         if self._writer.shown > self._calls_before:
             self.format = self._candidates[0].format.id
+            self._formats.update(dict.fromkeys(range(self._calls_before, self._writer.shown), self.format))
         if not self._writer.ends_in_quotation:
             self._speech.end_call()
         self._places.clear()

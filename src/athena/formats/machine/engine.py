@@ -142,6 +142,10 @@ class TextParser:
         """The format whose call was last seen; before that the one that was named."""
         return self._reading.format
 
+    def format_of(self, call: int) -> str:
+        """The format in which the call with this number was written."""
+        return self._reading.format_of(call)
+
     @property
     def counts(self) -> Counts:
         """How many calls, quotations and repairs there were so far."""

@@ -230,9 +230,9 @@ class FormatStage:
     def origins(self) -> dict[int, tuple[Channel, str]]:
         """The calls that were found in text, by number: in which channel, and in which format."""
         return {
-            number: (channel, choice.parsers[channel].format)
+            number: (channel, choice.parsers[channel].format_of(call))
             for choice in self._choices.values()
-            for (channel, _), number in choice.shown.items()
+            for (channel, call), number in choice.shown.items()
             if number >= 0
         }
 
