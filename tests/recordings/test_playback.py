@@ -111,3 +111,29 @@ def test_only_lists_of_models_are_read_and_nothing_is_played_for_a_head(tmp_path
                 assert ask("HEAD", path) == (404, b"")
                 assert b"no_recording" in ask("GET", path)[1]
         assert upstream.requests == []
+
+
+def test_an_agent_gets_what_the_gateway_told_and_a_gateway_what_the_upstream_said() -> None:
+    """The same was asked of both at the same path, as in Chat over Chat: the headers tell who asks, again and again."""
+    sent = {"content-type": "application/json", "accept": "application/json", "user-agent": "OpenAI/Python"}
+    own = {**sent, "host": "localhost", "accept-encoding": "gzip", "x-stainless-lang": "python", "x-stainless-os": "Linux"}
+    both = [
+        Recording(
+            header=lines.Header(name, at=at),
+            request=lines.ClientRequest(Payload.of(asked()), path=CHAT, dialect="openai_chat", headers=own),
+            happened=(
+                lines.Attempt(0.0, 0, CHAT, sent, Payload.of(asked())),
+                lines.UpstreamHead(0.1, 200, {}),
+                lines.Read(0.2, Payload.of(b"the upstream")),
+                lines.ClientHead(0.2, 200, {}),
+                lines.Write(0.2, Payload.of(b"the gateway")),
+                lines.AttemptEnd(0.3),
+            ),
+        )
+        for name, at in (("first", 1.0), ("second", 2.0))
+    ]
+    for headers, words in ((own, b"the gateway"), (sent, b"the upstream")):
+        playlist = Playlist(both)
+        got = [playlist.answer(CHAT, asked(), {*headers, "authorization", "content-length"}) for _ in range(3)]
+        assert [each.pieces[0][1] for each in got if each is not None] == [words] * 3
+        assert [each.id for each in got if each is not None] == ["first", "second", "first"]

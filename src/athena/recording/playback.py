@@ -3,11 +3,15 @@
 A request gets the answer of the recorded request that is most like it: the same JSON first, then one that also asked for a
 stream, or also did not, of these one of the same turn (as many messages) of the same conversation, of these one to the same
 model, then the next by the recorded times that was not used yet. Nothing is played for a path that was never asked.
+
+Where a gateway's clients and its upstream were asked the same at the same path, the names of the headers tell who asks: an
+agent sends other ones than a gateway does. It gets what clients were told, and a gateway what the upstream said.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,6 +25,8 @@ class Played(msgspec.Struct, kw_only=True):
     """One recorded answer."""
 
     id: str
+    side: Literal["upstream", "gateway"]
+    """Who gave it."""
     path: str
     status: int
     headers: dict[str, str]
@@ -29,7 +35,13 @@ class Played(msgspec.Struct, kw_only=True):
     is_cut: bool = False
     """The connection broke after the last piece."""
     asked: Any = None
+    asked_with: frozenset[str] = frozenset()
+    """The names of the request's headers, as far as they were recorded."""
     used: int = 0
+
+    def strangeness(self, names: Collection[str]) -> int:
+        """By how many headers a request differs from the recorded one; 0 where they are not known."""
+        return len(self.asked_with.symmetric_difference(names)) if self.asked_with else 0
 
 
 class Playlist:
@@ -56,13 +68,16 @@ class Playlist:
             )
         )
 
-    def answer(self, path: str, body: bytes) -> Played | None:
-        """The answer to play; None where nothing was recorded for this path."""
+    def answer(self, path: str, body: bytes, headers: Collection[str] = ()) -> Played | None:
+        """The answer to play; None where nothing was recorded for this path. `headers` are the names of the request's."""
         wanted = _decoded(body)
-        candidates = [each for each in self.answers if _same_path(each.path, path)]
+        candidates = [(_likeness(each.asked, wanted), each) for each in self.answers if _same_path(each.path, path)]
         if not candidates:
             return None
-        best = max(candidates, key=lambda each: (*_likeness(each.asked, wanted), -each.used))
+        most = max(likeness for likeness, _ in candidates)
+        fitting = [each for likeness, each in candidates if likeness == most]
+        side = min(fitting, key=lambda each: each.strangeness(headers)).side
+        best = min((each for each in fitting if each.side == side), key=lambda each: each.used)
         best.used += 1
         return best
 
@@ -120,7 +135,18 @@ def _upstream_answers(recording: Recording) -> list[Played]:
         if isinstance(line, lines.Attempt):
             sent = line.t
             asked = _decoded(line.body.data)
-            found.append(Played(id=recording.header.id, path=line.path, status=0, headers={}, pieces=[], asked=asked))
+            found.append(
+                Played(
+                    id=recording.header.id,
+                    side="upstream",
+                    path=line.path,
+                    status=0,
+                    headers={},
+                    pieces=[],
+                    asked=asked,
+                    asked_with=frozenset(line.headers),
+                )
+            )
         elif not found:
             continue
         elif isinstance(line, lines.UpstreamHead):
@@ -138,11 +164,13 @@ def _client_answer(recording: Recording) -> Played | None:
         return None
     return Played(
         id=recording.header.id,
+        side="gateway",
         path=recording.request.path,
         status=head.status,
         headers=_plain(head.headers),
         pieces=[(line.t, line.body.data) for line in recording.happened if isinstance(line, lines.Write)],
         asked=_decoded(recording.request.body.data),
+        asked_with=frozenset(recording.request.headers),
     )
 
 

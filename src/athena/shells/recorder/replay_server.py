@@ -70,7 +70,7 @@ class ReplayServer:
         if method in ("GET", "HEAD"):
             await self._tell(writer, method, path, is_last)
             return not is_last
-        played = self._playlist.answer(path, body)
+        played = self._playlist.answer(path, body, headers)
         self._on_request(path, body, played.id if played is not None else "")
         if played is None:
             await self._whole(writer, 404, _no_recording(method, path), is_last)
