@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from rich.cells import cell_len
+
 from athena.recording.show import view_of
+from athena.shells.cli.lanes import printed
 from support.recorded import Recorded
 
 KIMI = (
@@ -30,3 +34,28 @@ def test_every_call_is_named_after_the_format_in_which_it_was_written() -> None:
         assert [mark.rule for mark in view.marks if mark.kind == "text_call"] == ["kimi_k2", "hermes"]
         assert [call.came_as for call in view.calls] == ["text in text, kimi_k2", "text in text, hermes"]
         assert {mark.rule for mark in view.marks if mark.kind == "hold"} <= {"auto", "head"}
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_lanes_keep_to_their_columns(columns: int) -> None:
+    """Wide letters, words without an end, tabs and what a terminal would obey."""
+    words = ["天气很好，我们去看看。" * 5, "x" * 500, "\x1b[31mred\t\r\n\u202e", "\N{SLEUTH OR SPY}\ufe0f", f"Go. {KIMI}"]
+    recording = Recorded().serve("anthropic_messages", "openai_chat/m", (200, [*map(said, words), b"data: [DONE]\n\n"]))
+    lines = printed(view_of(recording), columns).split("\n")
+    assert max(map(cell_len, lines)) <= columns
+    assert not any("\x1b" in line or "\u202e" in line or "\t" in line or "\r" in line for line in lines)
+    width = (columns - 16) // 3
+    first = next(number for number, line in enumerate(lines) if line.startswith("-----"))
+    last = lines.index("CALLS")
+    for line in lines[first + 1 : last - 1]:
+        left, _, rest = line.partition(" | ")
+        assert cell_len(left) == 10 + width
+        assert cell_len(rest.partition(" | ")[0]) in (width, cell_len(rest))
+
+
+def test_what_records_have_in_common_stands_once() -> None:
+    texts = [f"word{number} " for number in range(50)]
+    recording = Recorded().serve("openai_responses", "openai_chat/m", (200, [*map(said, texts), b"data: [DONE]\n\n"]))
+    shown = printed(view_of(recording), 400)
+    assert shown.count("chat.completion.chunk") == 1
+    assert [text for text in texts if f'\N{HORIZONTAL ELLIPSIS}"content": "{text}"' not in shown] == texts[:1]

@@ -39,7 +39,6 @@ _COMFORTABLE = 24
 """As wide as a long name should be before another column takes its room."""
 _WIDEST = 40
 _SHORT_SESSION = 8
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 
 _FILTERS = (
     click.option("--session", default="", help="Only exchanges of the session whose id begins so."),
@@ -132,11 +131,13 @@ def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: 
 
     from athena.recording.show import view_of
 
-    for recording in _chosen(config_file, url, names, wanted):
+    for number, recording in enumerate(_chosen(config_file, url, names, wanted)):
         view = view_of(recording)
         if as_json:
             click.echo(msgspec.json.encode(view).decode())
         else:
+            if number:
+                click.echo()
             _print_view(view, width)
     return 0
 
@@ -442,11 +443,6 @@ def _save(output: Path | None, parts: Iterator[bytes]) -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------------
 
 
-def _safe(text: str) -> str:
-    """Text of strangers on a terminal: nothing in it moves the cursor or changes the direction of writing."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
 def _table(rows: list[ExchangeRow]) -> None:
     from athena.shells.cli.terminal import console
 
@@ -481,6 +477,8 @@ def _table_lines(rows: list[ExchangeRow], width: int | None) -> list[Text]:
 
 def _cells(row: ExchangeRow, *, is_short: bool) -> dict[str, str]:
     """What is told of an exchange, by column, each on one line."""
+    from athena.shells.cli.terminal import safe_text
+
     kind = f"{row.kind} " if row.kind != "served" else ""
     cells = {
         "time": time.strftime("%m-%d %H:%M:%S", time.localtime(row.at)),
@@ -492,7 +490,7 @@ def _cells(row: ExchangeRow, *, is_short: bool) -> dict[str, str]:
         "calls": f"{row.calls}" + (f", {row.text_calls} in text" if row.text_calls else "") if row.calls else "",
         "seconds": f"{row.duration_ms / 1000:.2f}",
     }
-    return {column: _safe(text).replace("\n", " ").replace("\t", " ") for column, text in cells.items()}
+    return {column: safe_text(text).replace("\n", " ").replace("\t", " ") for column, text in cells.items()}
 
 
 def _fitted(widths: dict[str, int], most: int) -> dict[str, int]:
@@ -533,4 +531,4 @@ def _print_view(view: View, width: int | None) -> None:
     from athena.shells.cli.lanes import printed
 
     columns = width or max(shutil.get_terminal_size((120, 24)).columns, 60)
-    click.echo(_safe(printed(view, columns)))
+    click.echo(printed(view, columns))

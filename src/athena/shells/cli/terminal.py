@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TextIO
 
@@ -9,6 +10,12 @@ from rich.console import Console
 
 _WIDE = 1000
 """Columns of what is no terminal: whoever reads it there folds it by himself."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def safe_text(text: str) -> str:
+    """Text of strangers on a terminal: nothing in it moves the cursor or changes the direction of writing."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def console() -> Console:
