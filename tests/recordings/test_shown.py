@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from athena.recording import file
 from athena.recording.show import view_of
+from athena.shells.cli import cli
 from athena.shells.cli.lanes import printed
 from support.recorded import Recorded
 
@@ -59,3 +63,21 @@ def test_what_records_have_in_common_stands_once() -> None:
     shown = printed(view_of(recording), 400)
     assert shown.count("chat.completion.chunk") == 1
     assert [text for text in texts if f'\N{HORIZONTAL ELLIPSIS}"content": "{text}"' not in shown] == texts[:1]
+
+
+def test_a_list_says_that_there_are_more(tmp_path: Path) -> None:
+    recorded = Recorded()
+    kept = [recorded.serve("openai_chat", "openai_chat/m", (200, [said("Hi"), b"data: [DONE]\n\n"])) for _ in range(3)]
+    (tmp_path / "three.athena").write_bytes(b"".join(map(file.encode, kept)))
+    config = tmp_path / "athena.yml"
+    config.write_text(json.dumps({"base_url": "http://127.0.0.1:9/v1", "state_dir": str(tmp_path / "s"), "port": 1}))
+
+    def run(*arguments: str) -> Result:
+        command = ["record", *arguments, "--config", str(config)]
+        return CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
+
+    run("import", str(tmp_path / "three.athena"))
+    more = "athena: there are more than these 2; --limit shows more, a filter fewer\n"
+    cut = run("list", "--limit", "2")
+    assert (len(cut.stdout.splitlines()), cut.stderr) == (3, more)
+    assert (len(run("list", "--limit", "2", "--json").output.splitlines()), run("list", "--limit", "3").stderr) == (2, "")

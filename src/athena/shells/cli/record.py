@@ -101,12 +101,15 @@ def list_command(config_file: str | None, limit: int, as_json: bool, url: str, *
     import msgspec
 
     with _source(config_file, url) as source:
-        rows = source.rows(_filter(wanted), limit)
+        found = source.rows(_filter(wanted), limit + 1)
+    rows = found[:limit]
     if as_json:
         for row in rows:
             click.echo(msgspec.json.encode(row).decode())
     elif rows:
         _table(rows)
+        if len(found) > limit:
+            click.echo(f"athena: there are more than these {limit}; --limit shows more, a filter fewer", err=True)
     else:
         click.echo("no exchanges")
     return 0
@@ -144,7 +147,7 @@ def show(config_file: str | None, names: tuple[str, ...], as_json: bool, width: 
 
 @record.command()
 @_filters
-@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.argument("names", metavar="[ID | FILE]...", nargs=-1)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write to. [standard output]")
 @click.option("--keep-text", is_flag=True, help="Keep prompts, answers and values as they are.")
 @click.option("--html", "as_html", is_flag=True, help="Write one page that shows them as the inspector does.")
@@ -169,6 +172,7 @@ def export(
       athena record export req_5f0a -o report.athena
       athena record export --session 7f3a --keep-text > session.athena
       athena record export req_5f0a --html -o report.html
+      athena record export report.athena --html -o report.html
       athena record export --session 7f3a --html -o session.html
     """
     from athena.recording.redact import redacted
