@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import time
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -282,26 +281,22 @@ def _folded(text: str, columns: int, start: int) -> str:
 
 def _columns(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    return len(text) if text.isascii() else sum(map(_width, text))
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # few lines need it
 
-
-def _width(letter: str) -> int:
-    if unicodedata.combining(letter):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+    return cell_len(text)
 
 
 def _cut(text: str, room: int) -> str:
     """As much of a text as there are columns for."""
     if _columns(text) <= room:
         return text
-    kept, left = [], room - 1
-    for letter in text:
-        left -= _width(letter)
-        if left < 0:
-            break
-        kept.append(letter)
-    return "".join(kept) + "…"
+    if text.isascii():
+        return text[: room - 1] + "…"
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, room - 1) + "…"
 
 
 def _fitted(text: str, room: int) -> str:
