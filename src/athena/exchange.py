@@ -393,6 +393,12 @@ class Exchange:
         return stage.held if stage is not None else 0
 
     @property
+    def undecided_texts(self) -> tuple[str, ...]:
+        """These characters, for each choice and channel that has any."""
+        stage = self._path.formats if self._path is not None else None
+        return stage.held_texts if stage is not None else ()
+
+    @property
     def notes(self) -> list[Error]:
         """What happened in the text without ending the answer."""
         if self.prompted is not None:

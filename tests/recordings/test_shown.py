@@ -81,3 +81,19 @@ def test_a_list_says_that_there_are_more(tmp_path: Path) -> None:
     cut = run("list", "--limit", "2")
     assert (len(cut.stdout.splitlines()), cut.stderr) == (3, more)
     assert (len(run("list", "--limit", "2", "--json").output.splitlines()), run("list", "--limit", "3").stderr) == (2, "")
+
+
+def test_text_that_waits_is_shown() -> None:
+    """What a marker began with, and what a call that has not begun yet was read from; of very long text only how much it is."""
+    pieces = [
+        "Soon. <|tool_calls_sec",
+        "tion_begin|><|tool_call_begin|>functi",
+        "ons.get_weather:0<|tool_call_argument_begin|>{}",
+    ]
+    begun = [said(piece) for piece in pieces]
+    long = [said("<tool_call>"), said('{"argum'), said("x" * 500)]
+    for reads, waits in ((begun, pieces[0].removeprefix("Soon. ")), (long, "<tool_call>")):
+        recording = Recorded().serve("openai_chat", "openai_chat/m", (200, [*reads, b"data: [DONE]\n\n"]))
+        held = [mark.text for mark in view_of(recording).marks if mark.kind == "hold" and mark.rule == "auto"]
+        assert held[0] == f'{len(waits)} characters wait, which may be the beginning of a call: "{waits}"'
+    assert held[-1] == "518 characters wait, which may be the beginning of a call"

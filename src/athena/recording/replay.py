@@ -49,6 +49,8 @@ from athena.wire.fields import decode_json_object
 Chunks = Literal["recorded", "random"] | int
 _FOREVER = 1 << 60
 _MOST_PAUSES = 64
+_MOST_SHOWN = 400
+"""Characters that wait, up to which they are told: with each piece of a long call all of them would be told again."""
 _SEALED = re.compile(rb"gwc1\.[A-Za-z0-9_-]+")
 
 _ValueT = TypeVar("_ValueT")
@@ -97,6 +99,8 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """Characters and bytes that wait after it."""
     undecided: int = 0
     """Characters among them whose meaning is not known yet."""
+    undecided_texts: tuple[str, ...] = ()
+    """These characters, unless there are very many."""
     reading: str = ""
     """The text format that is looked for, beside all others with unmistakable markers."""
     text_calls: int = 0
@@ -422,6 +426,7 @@ class _Run(Tap):
     ) -> None:
         exchange = self._serving.exchange
         head = step.head if step is not None else None
+        undecided = exchange.undecided if exchange is not None else 0
         reading = exchange.route.format if exchange is not None else None
         taught = exchange.route.prompted if exchange is not None and exchange.prompted is not None else None
         repair = taught.repair if taught is not None else reading.policies.repair if reading is not None else ""
@@ -438,7 +443,8 @@ class _Run(Tap):
                 client_headers=head.headers if head is not None else {},
                 output=step.output if step is not None else b"",
                 held=exchange.held if exchange is not None else 0,
-                undecided=exchange.undecided if exchange is not None else 0,
+                undecided=undecided,
+                undecided_texts=exchange.undecided_texts if exchange is not None and 0 < undecided <= _MOST_SHOWN else (),
                 reading=reading.format if reading is not None else "",
                 text_calls=exchange.text_calls if exchange is not None else 0,
                 echoes=exchange.echoes if exchange is not None else 0,

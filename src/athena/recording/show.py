@@ -249,8 +249,9 @@ class _View:
     def _marks_of(self, step: Moved, last: Moved | None, number: int) -> None:
         same = last if last is not None and last.attempt == step.attempt else None
         if step.undecided > (same.undecided if same is not None else 0):
-            what = "1 character waits: it" if step.undecided == 1 else f"{step.undecided} characters wait: they"
-            text = f"{what} may be the beginning of a call"
+            what = "1 character waits" if step.undecided == 1 else f"{step.undecided} characters wait"
+            shown = "".join([f' "{text}"' for text in step.undecided_texts])
+            text = f"{what}, which may be the beginning of a call{':' if shown else ''}{shown}"
             # Without a format of its own, a model's text is searched for the markers of all.
             self._mark("hold", "auto" if step.reading in ("", "standard") else step.reading, text, number)
         elif step.events and step.held and not step.output and not (same is not None and same.held):

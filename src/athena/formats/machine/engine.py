@@ -175,6 +175,12 @@ class TextParser:
         return len(self._scanner.text) - self._scanner.at + self._scanner.recorded_size + self._parked_size
 
     @property
+    def held_text(self) -> str:
+        """The characters that are held, for whoever shows them: it takes as long as there are."""
+        scanner = self._scanner
+        return "" if self.idle else "".join((scanner.recorded, scanner.text[scanner.at :], *self._parked))
+
+    @property
     def work(self) -> int:
         """Characters moved so far, for tests of linear work."""
         return self._scanner.work

@@ -217,6 +217,11 @@ class FormatStage:
         return sum(parser.held for parser in self._used())
 
     @property
+    def held_texts(self) -> tuple[str, ...]:
+        """The characters that are held, choice by choice and channel by channel."""
+        return tuple(parser.held_text for parser in self._used() if parser.held)
+
+    @property
     def notes(self) -> list[Error]:
         """What happened without being an event: unknown tools passed on, quotations left as text."""
         return [note for parser in self._used() for note in parser.notes]
