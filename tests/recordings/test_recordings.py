@@ -22,9 +22,10 @@ from athena.recording.filters import Filter, health_of, sessions_of
 from athena.recording.replay import Changes, replay
 from athena.recording.show import replayed_view, row_of, view_of
 from athena.serving import sessions
+from athena.serving.actions import Build, Send
 from athena.serving.sessions import belonging, session_in
 from support.examples import examples
-from support.recorded import DIALECTS, KEY, Recorded, answers, cut
+from support.recorded import DIALECTS, KEY, PLAIN, Recorded, answers, cut
 from support.serving_values import next_send
 
 SAMPLE = Path(__file__).parents[1] / "cases" / "recordings" / "leaked_call.athena"
@@ -70,6 +71,26 @@ def test_attempts_failures_and_stops_come_out_equal() -> None:
     stopped = world.keeper.taps[-1].made(())
     assert [type(line).__name__ for line in stopped.happened][-4:] == ["KeptAlive", "Write", "Stopped", "Write"]
     assert difference(stopped, replay(stopped)).differences == []
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_a_client_that_waits_before_anything_is_sent_is_kept_alive_again(client: str) -> None:
+    """A large request is made in a thread, and the client's time may be over before it is sent."""
+    recorded = Recorded()
+    serving = recorded.begin(client, "openai_chat/m")
+    assert isinstance(serving.next(1000.0), Build)
+    serving.build()
+    assert serving.keep_alive(1009.0).output
+    serving.keep_alive(1012.0)
+    assert isinstance(serving.next(1013.0), Send)
+    serving.sending(1013.0)
+    serving.head(200, {"content-type": "text/event-stream"}, 1014.0)
+    serving.data(PLAIN + b"data: [DONE]\n\n", 1015.0)
+    serving.close(1016.0)
+    recording = recorded.keeper.taps[-1].made(())
+    assert difference(recording, replay(recording)).differences == []
+    told = [line for line in recording.happened if isinstance(line, lines.ClientHead)]
+    assert [step.client_headers for step in replay(recording).steps if step.client_status] == [told[0].headers]
 
 
 def test_a_different_answer_is_named_event_by_event() -> None:

@@ -236,7 +236,8 @@ class _Run(Tap):
         self._request = request
         self._changes = changes
         self._is_open = is_open
-        self._attempts = _attempts(recording, changes)
+        self._kept_alive, self._attempts = _attempts(recording, changes)
+        """Keep-alives that are due before the next attempt is made, and the attempts."""
         self._attempt = 0
         self._stop = next((line for line in recording.happened if isinstance(line, lines.Stopped)), None)
         self._start = recording.header.clock
@@ -308,6 +309,10 @@ class _Run(Tap):
                 # It was ended between two attempts, or before the first.
                 self._feed(self._stop)
                 break
+            if serving.state is ServingState.READY:
+                # The request was made, and had not left yet.
+                while self._kept_alive:
+                    self._feed(self._kept_alive.pop(0))
             match serving.next(self._now):
                 case Build():
                     serving.build()
@@ -361,8 +366,10 @@ class _Run(Tap):
             self._now = self._start + recorded.line.t
         self._note("attempt", note=f"{send.target.upstream}/{send.target.model}")
         serving.sending(self._now)
-        for line in recorded.happened if recorded is not None else ():
+        happened = recorded.happened if recorded is not None else []
+        for at, line in enumerate(happened):
             if serving.state not in (ServingState.SENDING, ServingState.READING):
+                self._kept_alive = [later for later in happened[at:] if isinstance(later, lines.KeptAlive)]
                 return
             self._feed(line)
         if self._is_open and self.coming is None:
@@ -536,18 +543,21 @@ class _Answered(msgspec.Struct):
     happened: list[lines.Happened]
 
 
-def _attempts(recording: Recording, changes: Changes) -> list[_Answered]:
-    """What came in, attempt by attempt; what left is made again."""
+def _attempts(recording: Recording, changes: Changes) -> tuple[list[lines.KeptAlive], list[_Answered]]:
+    """What came in, attempt by attempt, and the keep-alives before the first; what left is made again."""
+    before: list[lines.KeptAlive] = []
     found: list[_Answered] = []
     for line in recording.happened:
         if isinstance(line, lines.Attempt):
             found.append(_Answered(line, []))
         elif found and not isinstance(line, lines.ClientHead | lines.Write):
             found[-1].happened.append(line)
+        elif isinstance(line, lines.KeptAlive):
+            before.append(line)
     if changes.chunks != "recorded":
         for each in found:
             each.happened = _cut(each.happened, changes.chunks, recording.header.id)
-    return found
+    return before, found
 
 
 def _cut(happened: list[lines.Happened], chunks: Literal["random"] | int, seed: str) -> list[lines.Happened]:
