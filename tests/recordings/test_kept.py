@@ -9,6 +9,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import sqlite3
 import sys
@@ -390,8 +391,13 @@ def test_rows_of_the_ring_hold_no_secret() -> None:
     assert ring.row(name).session == "of ***"
 
 
-def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = None) -> Iterator[RecordingTap]:  # type: ignore[assignment]
-    """Requests that were served and recorded."""
+def made_taps(
+    count: int,
+    failing: set[int] = frozenset(),  # type: ignore[assignment]
+    room: Room | None = None,
+    first: int = 0,
+) -> Iterator[RecordingTap]:
+    """Requests that were served and recorded, numbered from `first` on."""
     found: list[RecordingTap] = []
 
     class Keeper:
@@ -403,7 +409,7 @@ def made_taps(count: int, failing: set[int] = frozenset(), room: Room | None = N
 
     house = House({"base_url": "http://127.0.0.1:1/v1", "retries": {"attempts": 0}}, Keeper())
     chunk = b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"stop"}]}\n\n'
-    for number in range(count):
+    for number in range(first, first + count):
         serving: Serving = house.serve({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]})
         serving.record.request_id = f"req_{number}"
         next_send(serving)
@@ -521,6 +527,64 @@ def test_a_broken_locked_or_full_database_drops_recordings_and_counts(
     monkeypatch.undo()
     with Archive(full) as archive:
         assert archive.count() + sum(lost) == 300, "each is kept or counted as dropped"
+
+
+@pytest.mark.parametrize("what", ["database", "directory", "replaced"])
+def test_a_database_that_is_taken_away_is_made_again(tmp_path: Path, what: str) -> None:
+    """Somebody clears the state directory while the gateway runs: what is written after that is found."""
+    path, lost = tmp_path / "state" / DATABASE, list[int]()
+    other = tmp_path / "other" / DATABASE
+    with Archive(other) as archive:
+        archive.add([named("req_other")])
+    with running_writer(path, lost) as writer:
+        for tap in made_taps(2):
+            writer.put(tap)
+        written(writer)
+        if what == "directory":
+            shutil.rmtree(path.parent)
+        else:
+            for end in ("", "-wal", "-shm"):
+                Path(f"{path}{end}").unlink(missing_ok=True)
+        if what == "replaced":
+            other.rename(path)
+        for tap in made_taps(3, first=2):
+            writer.put(tap)
+        written(writer)
+    assert lost == []
+    with Archive(path) as archive:
+        found = {row.id for row in archive.rows(Filter())[0]}
+    assert found == {"req_2", "req_3", "req_4"} | ({"req_other"} if what == "replaced" else set())
+
+
+@pytest.mark.parametrize("part", ["put_groups", "trim"])
+def test_a_fault_while_writing_or_trimming_does_not_end_the_writer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A page of a damaged database may hold what cannot be unpacked."""
+    lost: list[int] = []
+    monkeypatch.setattr("athena.shells.recorder.writer._TRIM_EVERY_S", -1.0)
+    monkeypatch.setattr("athena.shells.recorder.writer._TRY_AGAIN_S", 0.0)
+    with running_writer(tmp_path / DATABASE, lost) as writer:
+        with monkeypatch.context() as broken:
+            failed = threading.Event()
+
+            def fails(self: Archive, *_: Any, **__: Any) -> None:
+                failed.set()
+                zlib.decompress(b"this was never packed")
+
+            broken.setattr(Archive, part, fails)
+            for tap in made_taps(2):
+                writer.put(tap)
+            written(writer)
+            assert failed.wait(PATIENCE)
+        for tap in made_taps(3, first=2):
+            writer.put(tap)
+        written(writer)
+    dropped = 2 if part == "put_groups" else 0
+    assert sum(lost) == dropped
+    with Archive(tmp_path / DATABASE) as archive:
+        assert archive.count() == 5 - dropped
+    assert "recordings cannot be" in caplog.text
 
 
 # -- over HTTP ---------------------------------------------------------------------------------------------------------------

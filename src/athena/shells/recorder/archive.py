@@ -101,6 +101,7 @@ class Archive:
             check_own(path)  # without opening it: closing it again would end the locks of those who use it in this process
         else:
             os.close(open_own(path, os.O_RDWR | os.O_CREAT))
+        self._file = _file_at(path)
         self._database = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
         self._bodies: OrderedDict[tuple[str, ...], list[tuple[int, int, bytes]]] = OrderedDict()
         """By session and side: number, length of its chain, and the body."""
@@ -130,6 +131,11 @@ class Archive:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """False: the file was moved away, deleted or replaced. What is written now would be found by nobody."""
+        return self._file == _file_at(self.path)
 
     def _migrate(self) -> None:
         steps = scripts(__package__)
@@ -485,6 +491,15 @@ class Archive:
         while told:
             body = restored(body, told.pop())
         return body
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file is there now."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _read_row = msgspec.json.Decoder(ExchangeRow).decode

@@ -124,21 +124,29 @@ class RecordingWriter:
         return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
 
     def _write(self, archive: Archive | None, group: list[RecordingTap]) -> Archive | None:
+        unwritten = len(group)
         try:
             made = self._made(group)
             recordings = [member for each in made for member in each.members]
+            unwritten = len(recordings)
+            if archive is not None and not archive.is_in_place:
+                archive.close()
+                archive = None
             if archive is None:
                 if time.monotonic() < self._not_before:
-                    self._on_dropped(len(recordings))
+                    self._on_dropped(unwritten)
                     return None
                 archive = Archive(self.path, timeout_s=self._lock_s)
             if recordings:
-                self._on_written(list(zip(archive.put_groups(made), recordings, strict=True)))
-        except (sqlite3.Error, OSError, AthenaError) as error:
-            self._complain(error, len(group))
+                names = archive.put_groups(made)
+                unwritten = 0
+                self._on_written(list(zip(names, recordings, strict=True)))
+        except Exception as error:
+            # Whatever it is: this thread is the only one that writes.
+            self._complain("recordings cannot be written to %s and are dropped: %s", error, unwritten)
+            self._not_before = time.monotonic() + _TRY_AGAIN_S
             if archive is not None:
                 archive.close()
-            self._not_before = time.monotonic() + _TRY_AGAIN_S
             archive = None
         finally:
             for tap in group:
@@ -166,19 +174,19 @@ class RecordingWriter:
     def _trim(self, archive: Archive) -> Archive | None:
         try:
             gone = archive.trim(max_bytes=self._max_bytes, max_age_days=self._max_age_days, now=time.time())
-        except sqlite3.Error as error:
-            self._complain(error, 0)
+        except Exception as error:
+            self._complain("recordings cannot be deleted from %s: %s", error, 0)
             archive.close()
             return None
         if gone:
             self._on_gone(gone)
         return archive
 
-    def _complain(self, error: Exception, dropped: int) -> None:
+    def _complain(self, message: str, error: Exception, dropped: int) -> None:
         now = time.monotonic()
         # Said before it is counted: whoever sees the count finds the reason in the log.
         if not self._said_at or now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
-            LOG.warning("recordings cannot be written to %s and are dropped: %s", self.path, error)
+            LOG.warning(message, self.path, error, exc_info=not isinstance(error, sqlite3.Error | OSError | AthenaError))
         if dropped:
             self._on_dropped(dropped)
