@@ -268,6 +268,47 @@ def test_what_went_well_goes_first(tmp_path: Path) -> None:
         assert "old_error" not in gone
 
 
+@pytest.mark.parametrize("kind", ["refused", "passed"])
+def test_what_nobody_served_goes_before_what_went_well(tmp_path: Path, kind: lines.ExchangeKind) -> None:
+    """On disk, too: a stranger who is turned away again and again pushes out nothing that others went through."""
+
+    def unserved(name: str, at: float) -> Recording:
+        made = named(name, at)
+        return msgspec.structs.replace(made, header=msgspec.structs.replace(made.header, kind=kind))
+
+    with Archive(tmp_path / DATABASE) as archive:
+        archive.add([named("served")])
+        archive.add([unserved(f"n{number}", 1 + number) for number in range(200)])
+        gone = archive.trim(max_bytes=archive.bytes_used - 4096, max_age_days=14, now=sample().header.at)
+        assert gone
+        assert "served" not in gone
+        assert set(gone) <= {f"n{number}" for number in range(200)}
+        old = archive.trim(max_bytes=1 << 30, max_age_days=14, now=sample().header.at + 8 * 86400.0)
+        assert archive.count() == 0, old
+
+
+def test_a_session_over_several_workers_is_stored_once_for_each(tmp_path: Path) -> None:
+    """Each process has its own connection: that another one wrote must not make it forget what bodies are told by."""
+    unique = 0
+    kept: dict[str, Recording] = {}
+    with Archive(tmp_path / DATABASE) as one, Archive(tmp_path / DATABASE) as other:
+        for number, (recording, fresh) in enumerate(growing_session(120)):
+            (one if number % 2 else other).add_parted([recording])
+            unique += fresh
+            kept[recording.about.name] = recording.whole()
+        assert one.bytes_used <= 2 * 1.2 * unique, (one.bytes_used, unique)
+        # What one deletes the other no longer tells anything by, whatever numbers come again.
+        gone = [name for name in kept if name != "turn_3"]
+        assert one.delete(gone) == len(gone)
+        for number, (recording, _) in enumerate(growing_session(20)):
+            again = msgspec.structs.replace(recording, about=msgspec.structs.replace(recording.about, name=f"again_{number}"))
+            (one if number % 2 else other).add_parted([again])
+            found = (other if number % 2 else one).load(f"again_{number}")
+            assert found is not None
+            assert found.request == recording.whole().request
+        assert one.load("turn_3") == kept["turn_3"]
+
+
 def test_a_newer_database_is_refused_and_an_older_one_is_brought_up(tmp_path: Path) -> None:
     with Archive(tmp_path / DATABASE) as archive:
         archive.add([sample()])
@@ -319,7 +360,7 @@ def older_database(path: Path, version: int, recording: Recording) -> None:
             database.execute("UPDATE exchanges SET row = x'', lines = x'', streams = NULL, grouped = 1, size = ?", size)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_an_older_database_keeps_what_it_holds(tmp_path: Path, version: int) -> None:
     older_database(tmp_path / "state" / DATABASE, version, sample())
     with Archive(tmp_path / "state" / DATABASE) as archive:

@@ -111,7 +111,9 @@ class Archive:
         self._used: dict[int, int] = {}
         """How many more hold a blob than its row says, until the transaction ends."""
         self._version = 0
-        """Changes whenever another connection has written."""
+        """Changes whenever another connection has written; 0: it is not known what others did."""
+        self._deletions = 0
+        """How often blobs were deleted, by whomever."""
         try:
             self._database.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -150,12 +152,16 @@ class Archive:
         try:
             version = self._database.execute("PRAGMA data_version").fetchone()[0]
             if version != self._version:
-                # Another process wrote: what is remembered of bodies may name rows that are not there now.
                 self._version = version
-                self._forget_bodies()
+                deletions = self._database.execute("SELECT count FROM deletions").fetchone()[0]
+                if deletions != self._deletions:
+                    # Another process deleted: what is remembered of bodies may name rows that are not there now.
+                    self._deletions = deletions
+                    self._forget_bodies()
             yield
             self._count_uses()
         except BaseException:
+            self._version = 0
             self._forget_bodies()
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
@@ -205,7 +211,9 @@ class Archive:
         blobs = [self._settings_blob(recording.settings), self._blob(("client", *of), client)]
         blobs += [self._blob(("upstream", *of, about.upstream, about.model), body) for body in attempts]
         parts = msgspec.json.encode(blobs).decode()
-        return about.name, about.at, whose.session, int(about.is_special), parts, recording.size, group, place
+        # Whoever is turned away, or polls, must not push out what others went through.
+        weight = 1 if about.is_special else 0 if about.kind == "served" else -1
+        return about.name, about.at, whose.session, weight, parts, recording.size, group, place
 
     def _rename(self, rows: list[tuple[Any, ...]], group: int, names: list[str]) -> None:
         """Give another name to those of a group that are missing: clients may give two requests one id."""
@@ -305,6 +313,10 @@ class Archive:
             count = sum(self._delete(name, left) for name in names)
             for group, places in left.items():
                 self._leave_out(group, places)
+            if count:
+                self._forget_bodies()
+                self._deletions += 1
+                self._database.execute("UPDATE deletions SET count = ?", (self._deletions,))
             return count
 
     def _delete(self, name: str, left: dict[int, set[int]]) -> int:
@@ -348,14 +360,13 @@ class Archive:
                 self._database.execute("UPDATE blobs SET uses = uses - 1 WHERE number = ?", (blob,))
                 return
             self._database.execute("DELETE FROM blobs WHERE number = ?", (blob,))
-            self._forget_bodies()
             blob = base
 
     def trim(self, *, max_bytes: int, max_age_days: float, now: float) -> list[str]:
-        """Forget what is too old or too much. What went well goes first: after half of the time, and before errors and
-        repairs where there is too much. Returns the names of what went."""
+        """Forget what is too old or too much. What went well goes after half of the time, and before errors and repairs where
+        there is too much; what was refused or passed through goes before that. Returns the names of what went."""
         old = self._database.execute(
-            "SELECT name FROM exchanges WHERE at < ? OR (weight = 0 AND at < ?) LIMIT 10000",
+            "SELECT name FROM exchanges WHERE at < ? OR (weight <= 0 AND at < ?) LIMIT 10000",
             (now - max_age_days * _DAY, now - max_age_days * _DAY / 2),
         ).fetchall()
         gone = [name for (name,) in old]
