@@ -23,7 +23,7 @@ from athena.recording.replay import Changes, replay
 from athena.recording.show import replayed_view, row_of, view_of
 from athena.serving import sessions
 from athena.serving.actions import Build, Send
-from athena.serving.sessions import belonging, session_in
+from athena.serving.sessions import Belonging, belonging, session_in
 from support.examples import examples
 from support.recorded import DIALECTS, KEY, PLAIN, Recorded, answers, cut
 from support.serving_values import next_send
@@ -276,6 +276,9 @@ def test_sessions_as_clients_name_them() -> None:
     assert belonging({}, json.dumps(new).encode()).session == "0192aaaa-bbbb-cccc-dddd-eeeeffff0001"
     codex = belonging({"session-id": "s", "thread-id": "t"}, b"{}")
     assert (codex.session, codex.agent) == ("s", "t")
+    own = {"x-session-affinity": "ses_b", "x-session-id": "ses_b", "user-agent": "opencode/1.2.3"}
+    assert belonging(own, b"{}") == Belonging("opencode/1.2.3", "ses_b")
+    assert belonging({**own, "x-parent-session-id": "ses_a"}, b"{}") == Belonging("opencode/1.2.3", "ses_a", "ses_b")
     assert belonging({}, b'{"prompt_cache_key": "p"}').session == "p"
     assert belonging({}, b"no json").session == ""
 

@@ -4,6 +4,7 @@
 |---|---|---|
 | Claude Code | `x-claude-code-session-id`, else `metadata.user_id` | `x-claude-code-agent-id`, `...-parent-agent-id` |
 | Codex | `session-id` or `session_id` | `thread-id`, `x-codex-parent-thread-id` |
+| OpenCode | `x-parent-session-id` of a sub-agent, else `x-session-id` | `x-session-id` of a sub-agent |
 | any client of Chat and Responses | `prompt_cache_key` in the body | |
 | others | `x-session-id`, `x-session-affinity`, `x-conversation-id` | `x-agent-id`, `x-parent-agent-id` |
 
@@ -23,7 +24,8 @@ from athena.model.request import Request
 _SESSION = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-conversation-id")
 _AGENT = ("x-claude-code-agent-id", "thread-id", "thread_id", "x-agent-id", "x-openai-subagent")
 _PARENT = ("x-claude-code-parent-agent-id", "x-codex-parent-thread-id", "x-parent-agent-id")
-_NAMES = frozenset(_SESSION + _AGENT + _PARENT)
+_ROOT = "x-parent-session-id"
+_NAMES = frozenset((*_SESSION, *_AGENT, *_PARENT, _ROOT))
 _LONGEST = 128
 _CHOSEN = b'"session_id"', b'"prompt_cache_key"'
 _WORDS = (*_CHOSEN, b'"user_id"')
@@ -67,13 +69,15 @@ def said_by(headers: Mapping[str, str]) -> Belonging:
     found = _PROGRAM.match(headers.get("user-agent", ""))
     if _NAMES.isdisjoint(headers):
         return Belonging(found.group() if found else "")
-    return Belonging(
-        found.group() if found else "", _first(headers, _SESSION), _first(headers, _AGENT), _first(headers, _PARENT)
-    )
+    session, agent = _first(headers, _SESSION), _first(headers, _AGENT)
+    if session and not agent and (root := _first(headers, (_ROOT,))):
+        # A sub-agent that has a session of its own: it stands below the one that started it.
+        session, agent = root, session
+    return Belonging(found.group() if found else "", session, agent, _first(headers, _PARENT))
 
 
 def session_of(headers: Mapping[str, str], request: Request) -> str:
-    """The session of a request that is decoded already, by the same rules."""
+    """The session of a request that is decoded already, by the same rules; a sub-agent's own where it has one."""
     if found := _first(headers, _SESSION):
         return found
     metadata, extras = request.metadata or {}, request.extras or {}
