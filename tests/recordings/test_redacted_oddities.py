@@ -9,7 +9,8 @@ import pytest
 
 from athena.recording import file
 from athena.recording.lines import Recording
-from athena.recording.redact import redacted, still_reproduces
+from athena.recording.redact import redacted
+from athena.recording.shapes import still_reproduces
 from support.recorded import DIALECTS, KEY, Recorded, answers, cut
 
 _HEAD = b'"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m"'

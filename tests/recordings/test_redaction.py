@@ -17,9 +17,10 @@ from athena.model.parts import Opaque, Thinking
 from athena.opaque import Memory
 from athena.recording import file, lines
 from athena.recording.compare import difference
-from athena.recording.redact import redacted, shape, still_reproduces
+from athena.recording.redact import redacted
 from athena.recording.replay import replay
 from athena.recording.secrets import PLACEHOLDERS, Mask, plain_headers, plain_mapping, plain_pairs, plain_query
+from athena.recording.shapes import shape, still_reproduces
 from athena.serving.actions import Send
 from athena.shells.agent_run import ANY_KEY
 from support.examples import examples

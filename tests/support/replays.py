@@ -18,9 +18,10 @@ from athena.recording import file
 from athena.recording.compare import difference
 from athena.recording.filters import Filter
 from athena.recording.lines import Recording
-from athena.recording.redact import redacted, still_reproduces
+from athena.recording.redact import redacted
 from athena.recording.replay import replay
 from athena.recording.retold import retold
+from athena.recording.shapes import still_reproduces
 from athena.recording.tap import RecordingTap
 from athena.shells.gateway.app import Gateway
 from athena.shells.recorder.archive import Archive

@@ -12,32 +12,24 @@ so in its notes.
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-import json
 import re
-import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib import resources
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from athena.advice import EMPTY_WORDS
 from athena.errors import AthenaError
-from athena.model.events import Error, Event, Extra, TextDelta, ThinkingDelta, ToolCallComplete, ToolCallDelta, ToolCallStart
-from athena.model.request import Request
 from athena.opaque import PREFIX
 from athena.recording import lines
-from athena.recording.compare import joined
+from athena.recording.json_texts import decoded, places_of, strings_of
 from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed
 from athena.recording.retold import replay_or_retell
+from athena.recording.shapes import says_otherwise
 from athena.recording.state import digest_of, unsealed
+from athena.recording.words import Words, kept_words
 from athena.serving.endpoints import gateway_endpoint
-from athena.typed_values import reader
-from athena.wire.surrogates import without_lone_surrogates
 
 _STRUCTURAL = frozenset(
     [
@@ -93,7 +85,6 @@ _WHOLE = frozenset(
     {"signature", "thoughtSignature", "encrypted_content", "data", "system_fingerprint", "provider", "obfuscation"}
 )
 """Fields that come in one piece, beside all kinds of ids: the others of a stream are pieces of one text."""
-_INDEXES = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
 _HEADERS = frozenset(
     [
         "content-type",
@@ -107,18 +98,8 @@ _HEADERS = frozenset(
         "x-accel-buffering",
     ]
 )
-_WORD = re.compile(
-    rb"\\+u[0-9A-Fa-f]{4}"  # a letter as an escape
-    rb"|\\+."  # any other escape: its letter is no word
-    rb"|[A-Za-z0-9]+"
-    rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
-    re.DOTALL,
-)
-_LONG_NUMBER = 20
 _BOM = b"\xef\xbb\xbf"
-_TOKEN = re.compile(rb'["{}\[\]:,]')
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_PLAIN = re.compile(r"[A-Za-z0-9]+")
 _WITH_LETTERS = frozenset(
     b"top_p top_k topP topK min_p x_groq cache_n prompt_n predicted_n scroll_x scroll_y destination_x destination_y".split()
 )
@@ -131,9 +112,6 @@ _OWN_WORDS = frozenset({"dialect", "upstream", "upstream_dialect", "chosen_by", 
 """What the line of a request says in words of ours or of the configuration."""
 _COUNTED = ("attempts", "judged", "bad_calls", "unchecked_calls", "notes", "prompted_style", "echo_rule")
 """What is counted of a request, by names of ours."""
-_LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
-"""No marker of a text format begins with one of these: a drawn word is never held because it might be one."""
-_FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
 
 
 def redacted(recording: Recording, key: bytes) -> Recording:
@@ -142,10 +120,10 @@ def redacted(recording: Recording, key: bytes) -> Recording:
     if recording.header.redacted:
         return recording
     original = _replayed(recording)
-    words = _Words(key, *_vocabulary(recording, original))
+    words = Words(key, *kept_words(recording, original.request if original is not None else None))
     came = _Redaction(recording, words).made()
     again = _replayed(came)
-    notes = [*came.header.notes, *_says_otherwise(original, again)]
+    notes = [*came.header.notes, *says_otherwise(original, again)]
     came = msgspec.structs.replace(came, header=msgspec.structs.replace(came.header, notes=notes))
     return _with_answer(came, again) if again is not None and came.header.kind == "served" else came
 
@@ -157,205 +135,11 @@ def _replayed(recording: Recording) -> Replayed | None:
         return None
 
 
-def _uninterrupted(events: Iterable[Event]) -> list[Event]:
-    """The events with rare fields behind the pieces of a text or of arguments that they came between: how much of those was
-    held at that moment depends on what they say."""
-    found: list[Event] = []
-    aside: list[Event] = []
-    said: tuple[Any, ...] = ()
-    for event in events:
-        if isinstance(event, Extra) and said:
-            aside.append(event)
-            continue
-        about = _said_of(event)
-        if about != said:
-            found += aside
-            aside.clear()
-            said = about
-        found.append(event)
-    return found + aside
-
-
-def _said_of(event: Event) -> tuple[Any, ...]:
-    """What an event is a piece of; nothing for one that is none."""
-    match event:
-        case ToolCallDelta():
-            return ToolCallDelta, event.call
-        case TextDelta() | ThinkingDelta():
-            return type(event), event.choice
-        case _:
-            return ()
-
-
-def shape(events: Iterable[Event], declared: Collection[str]) -> list[tuple[Any, ...]]:
-    """What of events redaction may not change: their kinds, the declared tools they name, their places and lengths.
-
-    Pieces of one text count as one: where a piece ends like a marker begins, it is held for a moment, whatever it says.
-    """
-    found: list[tuple[Any, ...]] = []
-    for event in joined(_uninterrupted(events)):
-        fields = {name: getattr(event, name) for name in event.__struct_fields__}
-        known: list[Any] = [type(event).__name__]
-        for name, value in fields.items():
-            if name in ("text", "arguments") and isinstance(value, str):
-                known.append((name, len(value.encode("utf-8", "surrogatepass"))))
-            elif isinstance(value, bool | int) and name in (
-                "call",
-                "choice",
-                "refusal",
-                "summary",
-                "fatal",
-                "last",
-                "repaired",
-            ):
-                known.append((name, value))
-        if isinstance(event, ToolCallStart | ToolCallComplete):
-            known.append(("name", event.name if event.name in declared else len(event.name)))
-        if isinstance(event, Error):
-            known.append(("code", event.code if _is_ours(event.code) else len(event.code)))
-        finish = fields.get("finish")
-        if finish is not None:
-            known.append(("finish", finish.kind))
-        found.append(tuple(known))
-    return found
-
-
-def _says_otherwise(before: Replayed | None, after: Replayed | None) -> list[str]:
-    if before is None or after is None:
-        return [] if before is after else ["the redacted request cannot be read any more"]
-    if before.status != after.status:
-        return [f"redacted, it does not reproduce its answer: the status was {before.status} and is {after.status}"]
-    declared = {tool.name for tool in before.request.tools}
-    was, now = shape(before.events, declared), shape(after.events, declared)
-    if was == now:
-        return []
-    at = next((number for number, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))
-    return [f"redacted, it does not reproduce its events: event {at} differs ({len(was)} events were, {len(now)} are)"]
-
-
-# -- words -------------------------------------------------------------------------------------------------------------------
-
-
-class _Vocabulary(msgspec.Struct):
-    """`vocabulary.toml`: the words of the APIs and of text formats, as our own code knows them."""
-
-    api: str
-    markers: str
-    letters: str
-
-
-_read_vocabulary = reader(_Vocabulary)
-
-
-@lru_cache(maxsize=1)
-def _known_words() -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-    text = resources.files(__package__).joinpath("vocabulary.toml").read_text("utf-8")
-    known = _read_vocabulary(tomllib.loads(text))
-    return (
-        frozenset(known.api.encode().split()),
-        frozenset(known.markers.encode().split()),
-        frozenset(letter.encode() for letter in known.letters),
-    )
-
-
-def _vocabulary(recording: Recording, original: Replayed | None) -> tuple[frozenset[bytes], frozenset[bytes]]:
-    """The words that stay in any text, and the foreign letters."""
-    _, markers, letters = _known_words()
-    names: set[str] = set()
-    request: Request | None = original.request if original is not None else None
-    for tool in request.tools if request is not None else ():
-        names.add(tool.name)
-        names.update(_schema_names(tool.schema))
-    for target in recording.settings.targets:
-        # Formats of the operator's own, and other markers for known ones.
-        markers |= {word.encode() for word in _PLAIN.findall(msgspec.json.encode(target.route.get("format", {})).decode())}
-    kept = {word.encode() for name in names for word in _PLAIN.findall(name)}
-    return frozenset(kept) | markers | {b"true", b"false", b"null", b"True", b"False", b"None", b"functions"}, letters
-
-
-def _schema_names(schema: Any, depth: int = 0) -> Iterator[str]:
-    if depth > 40:
-        return
-    if isinstance(schema, Mapping):
-        for name, inner in schema.items():
-            if name == "properties" and isinstance(inner, Mapping):
-                yield from (str(key) for key in inner)
-            if name in ("enum", "required") and isinstance(inner, Sequence) and not isinstance(inner, str):
-                yield from (item for item in inner if isinstance(item, str))
-            yield from _schema_names(inner, depth + 1)
-    elif isinstance(schema, list | tuple):
-        for inner in schema:
-            yield from _schema_names(inner, depth + 1)
-
-
-class _Words:
-    """Replaces words, each by another of its length and kind, the same one for the same word."""
-
-    def __init__(self, key: bytes, kept: frozenset[bytes], letters: frozenset[bytes]) -> None:
-        self._key = key
-        self._kept = kept
-        self._structural = kept | _known_words()[0]
-        self._letters = letters
-        self._known: dict[bytes, bytes] = {}
-
-    def text(self, data: bytes, *, structural: bool = False) -> bytes:
-        """The text with its words replaced; as many bytes as before."""
-        kept = self._structural if structural else self._kept
-        return _WORD.sub(lambda found: self._word(found.group(), kept), data)
-
-    def plain(self, text: str, *, structural: bool = False) -> str:
-        """A text as `text` gives it for bytes."""
-        return self.text(text.encode("utf-8", "replace"), structural=structural).decode("utf-8", "replace")
-
-    def id(self, text: str) -> str:
-        """The made-up id that takes the place of this one."""
-        return hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256").hex()[:16] if text else ""
-
-    def _word(self, word: bytes, kept: frozenset[bytes]) -> bytes:
-        first = word[0]
-        if first == 0x5C:
-            return self._escape(word)
-        if first >= 0x80:
-            return word if word in self._letters else _FILLERS[len(word)]
-        if word in kept or (len(word) <= 2 and word.isdigit()):
-            return word
-        found = self._known.get(word)
-        if found is None:
-            found = self._known[word] = self._drawn(word)
-        return found
-
-    def _escape(self, word: bytes) -> bytes:
-        """Behind several backslashes as well: texts in texts are escaped more than once."""
-        digits = word.lstrip(b"\\")
-        if len(digits) != 5:
-            return word if digits[:1] in b'"\\/bfnrt' or not digits.isalnum() else word[:-1] + b"x"
-        point = int(digits[1:], 16)
-        if 0xD800 <= point < 0xDC00:
-            return word[:-4] + b"d83d"
-        if 0xDC00 <= point < 0xE000:
-            return word[:-4] + b"de00"
-        if point < 0x80:
-            return word[:-4] + b"0078" if chr(point).isalnum() else word
-        if chr(point).encode() in self._letters:
-            return word
-        return word[:-4] + (b"00e9" if point < 0x800 else b"4e00")
-
-    def _drawn(self, word: bytes) -> bytes:
-        dice = hashlib.shake_256(self._key + word).digest(len(word))
-        made = bytearray(len(word))
-        for number, (letter, die) in enumerate(zip(word, dice, strict=True)):
-            if 0x30 <= letter <= 0x39:
-                made[number] = letter if letter == 0x30 else 0x31 + die % 9
-            else:
-                made[number] = (_CAPITALS if letter < 0x61 else _LETTERS)[die % len(_LETTERS)]
-        return bytes(made)
-
-
 # -- what came in ------------------------------------------------------------------------------------------------------------
 
 
 class _Redaction:
-    def __init__(self, recording: Recording, words: _Words) -> None:
+    def __init__(self, recording: Recording, words: Words) -> None:
         self._recording = recording
         self._words = words
         self._accepted: list[str] = []
@@ -594,12 +378,12 @@ class _Redaction:
         pieces: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
         single = len(records) == 1
         for start, end in records:
-            value = _decoded(body[start:end])
+            value = decoded(body[start:end])
             if value is None:
                 clean[start:end] = self._words.text(body[start:end])
                 continue
-            places = _places(value)
-            for at, (first, last, path, is_key) in enumerate(_strings(body, start, end)):
+            places = places_of(value)
+            for at, (first, last, path, is_key) in enumerate(strings_of(body, start, end)):
                 inner = body[first:last]
                 name = path[-1] if path else ""
                 if single and not is_key and _says_nothing(inner):
@@ -639,18 +423,13 @@ class _Redaction:
 
 def _as_written(body: bytes, spread: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """The lines of one event: one record, or one in each line where they are none together."""
-    if len(spread) < 2 or _decoded(b"\n".join(body[start:end] for start, end in spread)) is not None:
+    if len(spread) < 2 or decoded(b"\n".join(body[start:end] for start, end in spread)) is not None:
         return [spread] if spread else []
     return [[span] for span in spread]
 
 
 def _says_nothing(text: bytes) -> bool:
     return text.strip().lower().rstrip(b".") in _SAYS_NOTHING
-
-
-def _is_ours(code: str) -> bool:
-    """Is a code made of words that redaction leaves? The others are of servers, and are replaced."""
-    return all(word.encode() in _known_words()[0] for word in _PLAIN.findall(code))
 
 
 def _is_structural(path: tuple[Any, ...]) -> bool:
@@ -669,88 +448,6 @@ def _path_of(url: str) -> str:
 
 def _keep(was: dict[str, Any], now: dict[str, Any], names: tuple[str, ...]) -> None:
     now.update({name: was[name] for name in names if name in was})
-
-
-def _decoded(data: bytes) -> Any:
-    """The value, which is read as answers are: half of a character, or bytes that are none, do not make it another thing."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        whole = without_lone_surrogates(data.decode("utf-8", "replace").encode())
-    try:
-        return json.loads(whole, parse_int=_number)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _number(digits: str) -> int | str:
-    """A field that no decoder looks at may hold a number that is too large for one that reads every value."""
-    return int(digits) if len(digits) < _LONG_NUMBER else digits
-
-
-def _places(value: Any) -> tuple[Any, ...]:
-    """What tells the texts of one stream apart: which choice, item or block a record is about."""
-    if not isinstance(value, dict):
-        return ()
-    found: list[Any] = [value.get(name) for name in _INDEXES]
-    choices = value.get("choices")
-    if isinstance(choices, list):
-        found += [choice.get("index") if isinstance(choice, dict) else None for choice in choices[:16]]
-        for choice in choices[:1]:
-            delta = choice.get("delta") if isinstance(choice, dict) else None
-            calls = delta.get("tool_calls") if isinstance(delta, dict) else None
-            found += [call.get("index") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    # A list or an object in the place of a number is told apart by its text.
-    return tuple(msgspec.json.encode(place) if isinstance(place, dict | list) else place for place in found)
-
-
-def _strings(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tuple[Any, ...], bool]]:
-    """The strings of a JSON value: where their insides stand, the path to them, and whether they are keys."""
-    path: list[Any] = []
-    """For each open object its present key, for each open array its index."""
-    in_object: list[bool] = []
-    expects_key = False
-    at = start
-    while found := _TOKEN.search(body, at, end):
-        token, at = found.group(), found.end()
-        if token == b'"':
-            close = _closing_quote(body, at, end)
-            is_key = expects_key and bool(in_object) and in_object[-1]
-            if is_key:
-                path[-1] = body[at:close].decode("utf-8", "replace")
-            yield at, close, tuple(path), is_key
-            at = close + 1
-        elif token == b"{":
-            in_object.append(True)
-            path.append("")
-            expects_key = True
-        elif token == b"[":
-            in_object.append(False)
-            path.append(0)
-            expects_key = False
-        elif token in b"}]" and in_object:
-            in_object.pop()
-            path.pop()
-            expects_key = False
-        elif token == b"," and in_object:
-            expects_key = in_object[-1]
-            if not in_object[-1]:
-                path[-1] += 1
-        elif token == b":":
-            expects_key = False
-
-
-def _closing_quote(body: bytes, start: int, end: int) -> int:
-    """Where the string ends that begins here."""
-    at = body.find(b'"', start, end)
-    while at >= 0:
-        slashes = at
-        while slashes > start and body[slashes - 1] == 0x5C:
-            slashes -= 1
-        if not (at - slashes) % 2:
-            return at
-        at = body.find(b'"', at + 1, end)
-    return end
 
 
 # -- what was made of it -----------------------------------------------------------------------------------------------------
@@ -779,8 +476,3 @@ def _left(step: Moved) -> Iterator[lines.Happened]:
         yield lines.ClientHead(step.t, step.client_status, dict(step.client_headers))
     if step.output:
         yield lines.Write(step.t, Payload.of(step.output))
-
-
-def still_reproduces(recording: Recording) -> bool:
-    """Does a redacted recording say that it reproduces its events?"""
-    return not any(note.startswith("redacted, it does not") for note in recording.header.notes)
