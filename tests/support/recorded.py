@@ -64,9 +64,10 @@ class Keeper:
 class Recorded:
     """A house in which every request is recorded."""
 
-    def __init__(self) -> None:
+    def __init__(self, *models: dict[str, Any]) -> None:
+        """`models` are rules that stand before the usual ones."""
         self.keeper = Keeper()
-        self.house = House(CONFIG, self.keeper)
+        self.house = House({**CONFIG, "models": [*models, *CONFIG["models"]]}, self.keeper)
         self.house.shared._store = OpaqueStore(64)
         self._numbers = itertools.count(1)
 
@@ -105,10 +106,12 @@ class Recorded:
         text: str = "Weather?",
         query: str = QUERY,
         kept: Kept | None = None,
+        asked: dict[str, Any] | None = None,
         **headers: str,
     ) -> Serving:
+        """`asked` is the body of the request, where it is not the usual question."""
         dialect = get_dialect(client)
-        body = question(client, model, text, stream=stream)
+        body = asked if asked is not None else question(client, model, text, stream=stream)
         raw = json.dumps(body, ensure_ascii=False).encode()
         verb = "streamGenerateContent" if stream else "generateContent"
         path = PATHS.get(client, f"/v1beta/models/{model}:{verb}")

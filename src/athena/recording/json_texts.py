@@ -1,10 +1,11 @@
-"""The strings of JSON values, where they stand in their bytes: what redaction replaces in place."""
+"""The strings and numbers of JSON values, where they stand in their bytes: what redaction replaces in place."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -13,7 +14,15 @@ from athena.wire.surrogates import without_lone_surrogates
 
 _INDEXES = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
 _LONG_NUMBER = 20
-_TOKEN = re.compile(rb'["{}\[\]:,]')
+_TOKEN = re.compile(rb'["{}\[\]:,]|-?[0-9][0-9.eE+-]*')
+
+
+class Kind(Enum):
+    """What stands at a place of a JSON value."""
+
+    KEY = auto()
+    TEXT = auto()
+    NUMBER = auto()
 
 
 def decoded(data: bytes) -> Any:
@@ -49,8 +58,8 @@ def places_of(value: Any) -> tuple[Any, ...]:
     return tuple(msgspec.json.encode(place) if isinstance(place, dict | list) else place for place in found)
 
 
-def strings_of(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tuple[Any, ...], bool]]:
-    """The strings of a JSON value: where their insides stand, the path to them, and whether they are keys."""
+def scalars_of(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tuple[Any, ...], Kind]]:
+    """The strings and numbers of a JSON value: where they stand (strings without quotes), their paths and kinds."""
     path: list[Any] = []
     """For each open object its present key, for each open array its index."""
     in_object: list[bool] = []
@@ -63,7 +72,7 @@ def strings_of(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tu
             is_key = expects_key and bool(in_object) and in_object[-1]
             if is_key:
                 path[-1] = body[at:close].decode("utf-8", "replace")
-            yield at, close, tuple(path), is_key
+            yield at, close, tuple(path), Kind.KEY if is_key else Kind.TEXT
             at = close + 1
         elif token == b"{":
             in_object.append(True)
@@ -83,6 +92,8 @@ def strings_of(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, tu
                 path[-1] += 1
         elif token == b":":
             expects_key = False
+        elif token not in b"}],":
+            yield found.start(), at, tuple(path), Kind.NUMBER
 
 
 def _closing_quote(body: bytes, start: int, end: int) -> int:

@@ -22,7 +22,7 @@ from athena.advice import EMPTY_WORDS
 from athena.errors import AthenaError
 from athena.opaque import PREFIX
 from athena.recording import lines
-from athena.recording.json_texts import decoded, places_of, strings_of
+from athena.recording.json_texts import Kind, decoded, places_of, scalars_of
 from athena.recording.lines import Payload, Recording, Seals
 from athena.recording.replay import Moved, Replayed
 from athena.recording.retold import replay_or_retell
@@ -33,54 +33,32 @@ from athena.serving.endpoints import gateway_endpoint
 
 _STRUCTURAL = frozenset(
     [
-        "type",
-        "role",
-        "object",
-        "finish_reason",
-        "finishReason",
-        "native_finish_reason",
-        "stop_reason",
-        "status",
-        "model",
-        "modelVersion",
-        "event",
-        "reason",
-        "code",
-        "kind",
-        "format",
-        "effort",
-        "mode",
-        "media_type",
-        "mime_type",
-        "mimeType",
-        "encoding",
-        "display",
-        "name",
-        "blockReason",
-        "action",
-        "service_tier",
-        "phase",
-        "tool_choice",
-        "reasoning_effort",
-        "verbosity",
-        "detail",
-        "input_audio_format",
-        "caller",
-        "mode",
-        "toolConfig",
-        "tool_type",
-        "param",
-        "required",
-        "propertyOrdering",
-        "enum",
-        "$schema",
-        "$ref",
-        "additionalProperties",
-        "const",
+        "type", "role", "object", "finish_reason", "finishReason", "native_finish_reason", "stop_reason", "status",
+        "model", "modelVersion", "event", "reason", "code", "kind", "format", "effort", "mode", "media_type",
+        "mime_type", "mimeType", "encoding", "display", "name", "blockReason", "action", "service_tier", "phase",
+        "tool_choice", "reasoning_effort", "verbosity", "detail", "input_audio_format", "caller", "mode",
+        "toolConfig", "tool_type", "param", "required", "propertyOrdering", "$schema", "$ref", "additionalProperties",
     ]
-)
+)  # fmt: skip
 """Fields whose values are words of the APIs or of a schema, and no text."""
 _NAMES = frozenset({"model", "modelVersion"})
+_ARGUMENTS = frozenset({"args", "arguments", "input"})
+_RESULTS = frozenset({"functionResponse", "function_response"})
+_VALUES = frozenset({"default", "example", "examples", "const", "enum"})
+"""What of a schema is no schema but a value."""
+_COUNTS = frozenset(
+    [
+        "index", "indices", "indexes", "count", "counts", "tokens", "created", "expires", "at", "time", "timestamp",
+        "temperature", "top", "penalty", "seed", "max", "min", "maximum", "minimum", "budget", "limit", "size",
+        "length", "duration", "logprob", "logprobs", "probability", "score", "status", "code", "sequence", "multiple",
+        "width", "height", "start", "end", "cost", "total", "ratio", "dimensions", "fps", "n", "bias", "latency",
+        "ms", "seconds", "percent",
+    ]
+)  # fmt: skip
+"""Words in the names of fields whose numbers count or measure something."""
+_MOST_DIGITS = 13
+"""Of a number that counts: milliseconds since 1970 have as many."""
+_NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _WHOLE = frozenset(
     {"signature", "thoughtSignature", "encrypted_content", "data", "system_fingerprint", "provider", "obfuscation"}
 )
@@ -107,7 +85,15 @@ _WITH_LETTERS = frozenset(
 _SAYS_NOTHING = frozenset(words.encode() for words in EMPTY_WORDS)
 """What servers say of a path that they do not have: a replay tells it by these words."""
 _KEEPS_NAME = re.compile(rb"[A-Za-z0-9_./:@+-]{1,100}")
-_TYPES = re.compile(r"[a-z]+/[a-z0-9.+-]+(?:; ?charset=[a-z0-9-]+)?")
+_PROGRAMS = frozenset(
+    [
+        "aider", "ai", "aiohttp", "anthropic", "athena", "claude", "cli", "client", "cline", "code", "codex", "curl",
+        "cursor", "exec", "gemini", "geminicli", "genai", "go", "google", "gl", "http", "httpx", "java", "js",
+        "kotlin", "langchain", "litellm", "mozilla", "node", "okhttp", "openai", "opencode", "python", "requests",
+        "roo", "ruby", "rs", "rust", "sdk", "tui", "typescript", "undici", "urllib", "vscode", "wget", "zed",
+    ]
+)  # fmt: skip
+"""Words of the names by which programs tell what they are."""
 _OWN_WORDS = frozenset({"dialect", "upstream", "upstream_dialect", "chosen_by", "tool_mode", "outcome", "action"})
 """What the line of a request says in words of ours or of the configuration."""
 _COUNTED = ("attempts", "judged", "bad_calls", "unchecked_calls", "notes", "prompted_style", "echo_rule")
@@ -168,7 +154,7 @@ class _Redaction:
             seals=Seals({}, self._accepted, self._memories()),
             request=lines.ClientRequest(
                 body=Payload.of(self._document(body)),
-                method=request.method,
+                method=words.plain(request.method, structural=True),
                 path=self._path(request.path),
                 query=words.plain(request.query, structural=True),
                 dialect=request.dialect,
@@ -181,22 +167,20 @@ class _Redaction:
     def _path(self, path: str) -> str:
         """A path names an endpoint, and at some endpoints a model. Any other one may say whatever its client likes."""
         is_known = _KEEPS_NAME.fullmatch(path.encode()) and gateway_endpoint("POST", path, "", {}) is not None
-        return path if is_known else self._words.plain(path, structural=True)
+        return self._words.name(path) if is_known else self._words.plain(path, structural=True)
 
     def _url(self, url: str) -> str:
         return "http://upstream.invalid" + self._words.plain(_path_of(url), structural=True)
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        return {
-            name: value if name not in ("content-type", "accept") or _TYPES.fullmatch(value) else "application/json"
-            for name, value in headers.items()
-            if (
-                name in _HEADERS
-                and (name in ("content-type", "accept") or len(value) <= 200)
-                and self._words.plain(value, structural=True) == value
-            )
-            or name == "content-type"
-        }
+        """Those that say how a message is to be read, where they say it in known words."""
+        kept = {}
+        for name, value in headers.items():
+            if name in _HEADERS and len(value) <= 200 and self._words.is_known(value):
+                kept[name] = value
+            elif name == "content-type":
+                kept[name] = "application/json"
+        return kept
 
     def _settings(self) -> lines.Settings:
         settings = self._recording.settings
@@ -206,9 +190,13 @@ class _Redaction:
             for each in (route, prompted):
                 if isinstance(each.get("prompted"), dict):
                     each["prompted"] = {name: value for name, value in each["prompted"].items() if name != "template"}
+                each.update({name: self._profile(each[name]) for name in ("profile",) if name in each})
+                each.update({name: self._words.name(each[name]) for name in ("model",) if name in each})
             targets.append(
                 msgspec.structs.replace(
                     target,
+                    model=self._words.name(target.model),
+                    profile=self._profile(target.profile),
                     url=self._url(target.url),
                     own_path=self._words.plain(target.own_path, structural=True) if target.own_path is not None else None,
                     route=route,
@@ -219,9 +207,27 @@ class _Redaction:
             settings,
             targets=targets,
             key=self._words.id(settings.key),
-            kept={**settings.kept, "leading": [], "retained": []} if settings.kept is not None else None,
+            kept=self._response(settings.kept) if settings.kept is not None else None,
             refusal=self._failure(settings.refusal) if settings.refusal is not None else None,
         )
+
+    def _profile(self, profile: Mapping[str, Any]) -> dict[str, Any]:
+        """Without the words of what the operator has sent to the upstream besides."""
+        said = {name: self._value(profile[name]) for name in ("headers", "body", "prefill_body") if name in profile}
+        return {**profile, **said}
+
+    def _response(self, kept: Mapping[str, Any]) -> dict[str, Any]:
+        """What the gateway kept of the response: without items of the conversation, and with other ids."""
+        shown = {name: self._value(value) for name, value in kept.get("shown", {}).items()}
+        return {**kept, "id": self._value(kept["id"]), "shown": shown, "leading": [], "retained": []}
+
+    def _value(self, value: Any) -> Any:
+        """A value of ours with texts of others in it."""
+        if isinstance(value, dict):
+            return {name: self._value(held) for name, held in value.items()}
+        if isinstance(value, list):
+            return [self._value(held) for held in value]
+        return self._words.plain(value, structural=True) if isinstance(value, str) else value
 
     def _failure(self, failure: lines.Failure) -> lines.Failure:
         return msgspec.structs.replace(failure, message=self._words.plain(failure.message, structural=True))
@@ -259,7 +265,7 @@ class _Redaction:
         if name in _OWN_WORDS:
             return value
         if name in ("model", "upstream_model") and _KEEPS_NAME.fullmatch(value.encode()):
-            return value
+            return self._words.name(value)
         if name in ("key", "origin", "trace_id"):
             return self._words.id(value)
         if name == "path":
@@ -277,7 +283,9 @@ class _Redaction:
             elif isinstance(line, lines.UpstreamHead):
                 yield lines.UpstreamHead(line.t, line.status, self._headers(line.headers))
             elif isinstance(line, lines.NotKept):
-                yield lines.NotKept(line.t, line.changed, self._failure(line.failure) if line.failure is not None else None)
+                yield lines.NotKept(
+                    line.t, self._value(line.changed), self._failure(line.failure) if line.failure is not None else None
+                )
             elif isinstance(line, lines.AttemptEnd):
                 yield lines.AttemptEnd(line.t, self._failure(line.failure) if line.failure is not None else None)
             elif self._recording.header.kind != "served" and isinstance(line, lines.Attempt | lines.ClientHead | lines.Write):
@@ -383,17 +391,25 @@ class _Redaction:
                 clean[start:end] = self._words.text(body[start:end])
                 continue
             places = places_of(value)
-            for at, (first, last, path, is_key) in enumerate(strings_of(body, start, end)):
+            for at, (first, last, path, kind) in enumerate(scalars_of(body, start, end)):
                 inner = body[first:last]
+                if kind is Kind.NUMBER:
+                    clean[first:last] = self._number(inner, path)
+                    continue
                 name = path[-1] if path else ""
+                is_key, is_value = kind is Kind.KEY, _is_value(path)
                 if single and not is_key and _says_nothing(inner):
                     continue
                 in_error = "error" in path or (single and name == "message" and len(path) <= 2)
-                if is_key or in_error or _is_structural(path):
-                    keeps = inner in _WITH_LETTERS if is_key else name in _NAMES and _KEEPS_NAME.fullmatch(inner)
-                    clean[first:last] = inner if keeps else self._words.text(inner, structural=True)
+                if not is_value and (is_key or in_error or _is_structural(path)):
+                    if is_key and inner in _WITH_LETTERS:
+                        continue
+                    is_name = name in _NAMES and len(path) <= 2 and not is_key and _KEEPS_NAME.fullmatch(inner)
+                    clean[first:last] = (
+                        self._words.name(inner.decode()).encode() if is_name else self._words.text(inner, structural=True)
+                    )
                 else:
-                    is_piece = not single and name not in _WHOLE and not str(name).lower().endswith("id")
+                    is_piece = not single and not is_key and name not in _WHOLE and not str(name).lower().endswith("id")
                     group = (path, places) if is_piece else (start, at)
                     pieces.setdefault(group, []).append((first, last))
         for spans in pieces.values():
@@ -402,6 +418,16 @@ class _Redaction:
             for first, last in spans:
                 clean[first:last] = joined[at : at + last - first]
                 at += last - first
+
+    def _number(self, written: bytes, path: tuple[Any, ...]) -> bytes:
+        """A number that counts or measures something stays; any other one may say who somebody is, or be a letter of a text."""
+        name = next((part for part in reversed(path) if isinstance(part, str)), "")
+        is_listed = bool(path) and isinstance(path[-1], int) and name != "enum"
+        words = {word.lower() for word in _NAME_PARTS.findall(name)}
+        counts = words & _COUNTS if not is_listed else words & {"index", "indices", "indexes"}
+        if counts and len(written) <= _MOST_DIGITS and not _is_value(path):
+            return written
+        return self._words.number(written, is_listed=is_listed)
 
     def _envelopes(self, body: bytes) -> bytes:
         """Reasoning state that we sealed: sealed anew around other words, and accepted again."""
@@ -432,14 +458,30 @@ def _says_nothing(text: bytes) -> bool:
     return text.strip().lower().rstrip(b".") in _SAYS_NOTHING
 
 
+def _is_value(path: tuple[Any, ...]) -> bool:
+    """Is this part of a call's arguments, of its result, or a value in a schema? Its names are then no words of an API."""
+    for place, part in enumerate(path):
+        before = path[place - 1] if place else None
+        if part in _VALUES:
+            if before != "properties":
+                return True
+        elif part in _ARGUMENTS:
+            if place and place < len(path) - 1 and before != "properties":
+                return True
+        elif part == "response" and before in _RESULTS:
+            return True
+    return False
+
+
 def _is_structural(path: tuple[Any, ...]) -> bool:
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
     return name in _STRUCTURAL
 
 
 def _is_program(name: str) -> bool:
-    """A program and its version, and nothing that could be somebody's name for it."""
-    return bool(re.fullmatch(r"[A-Za-z][A-Za-z_. -]{0,30}/[0-9][0-9.]{0,15}", name))
+    """A program that many have, and its version: nothing that could be somebody's name for it."""
+    found = re.fullmatch(r"([A-Za-z][A-Za-z_. -]{0,40})/[0-9]{1,4}(?:\.[0-9]{1,4}){0,3}", name)
+    return found is not None and all(word.lower() in _PROGRAMS for word in re.findall("[A-Za-z]+", found.group(1)))
 
 
 def _path_of(url: str) -> str:

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -25,14 +26,33 @@ from athena.typed_values import reader
 _WORD = re.compile(
     rb"\\+u[0-9A-Fa-f]{4}"  # a letter as an escape
     rb"|\\+."  # any other escape: its letter is no word
+    rb"|&(?:lt|gt|amp|quot|apos);|&#(?:(?P<decimal>[0-9]{1,7})|[xX](?P<hexadecimal>[0-9A-Fa-f]{1,6}));"
+    rb"|(?P<type>\bdata:[a-z]{1,20}\\?/[a-z0-9.+-]{1,80};base64\b)"
+    rb"|(?P<mail>[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6})"
     rb"|[A-Za-z0-9]+"
-    rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}",
+    rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
+    rb"|[\x80-\xff]",
     re.DOTALL,
 )
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
-_LETTERS, _CAPITALS = b"bhjkqvwxyz", b"BHJKQVWXYZ"
+_PARTS = re.compile(rb"[A-Za-z0-9]+")
+_BETWEEN = rb"(?:\\+[nrtx]|[^A-Za-z0-9]){1,6}"
+_NUMBER_BEFORE = re.compile(rb"[0-9][A-Za-z]?" + _BETWEEN + rb"\Z")
+_NUMBER_BEHIND = re.compile(_BETWEEN + rb"[A-Za-z]?[0-9]")
+_NEAR = 16
+"""Bytes before a number in which another one may end."""
+_POWER = re.compile(rb"[0-9]+(?P<power>[eE][0-9]{0,3})")
+"""A number with an exponent, or what of one stands before the exponent's sign."""
+_POWER_BEFORE = re.compile(rb"[0-9][eE][+-]\Z")
+_NUMBER = re.compile(rb"-?(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]+))?(?P<power>[eE][0-9+-]+)?")
+_DATE = re.compile(r"20[0-9]{2}[01][0-9][0-3][0-9]")
+_FIRST_LETTERS = b"bhjkqvwxyz"
 """No marker of a text format begins with one of these: a drawn word is never held because it might be one."""
+_LETTERS = b"bcdfghjklmnpqrstvwxyz"
+"""No vowels: a drawn word is none that means anything, and no number."""
 _FILLERS = {2: "é".encode(), 3: "一".encode(), 4: "😀".encode()}
+_BYTE_KINDS = b"\x80\x90\xa0\xc0\xc2\xe0\xe1\xed\xee\xf0\xf1\xf4\xf5"
+"""Where the kinds of bytes begin that are no UTF-8 at their place: those of one kind are read as as many odd characters."""
 
 
 class _Vocabulary(msgspec.Struct):
@@ -67,8 +87,14 @@ def kept_words(recording: Recording, request: Request | None) -> tuple[frozenset
     for target in recording.settings.targets:
         # Formats of the operator's own, and other markers for known ones.
         markers |= {word.encode() for word in _PLAIN.findall(msgspec.json.encode(target.route.get("format", {})).decode())}
-    kept = {word.encode() for name in names for word in _PLAIN.findall(name)}
+    kept = {word.encode() for name in names for word in _PLAIN.findall(name) if not _is_code(word)}
     return frozenset(kept) | markers | {b"true", b"false", b"null", b"True", b"False", b"None", b"functions"}, letters
+
+
+def _is_code(word: str) -> bool:
+    """Is this rather a key, a number or an id than a word of a name?"""
+    digits = sum(map(str.isdigit, word))
+    return (digits >= 6 or (digits >= 3 and len(word) >= 8) or (digits >= 2 and len(word) >= 12)) and not _DATE.fullmatch(word)
 
 
 def _schema_names(schema: Any, depth: int = 0) -> Iterator[str]:
@@ -78,8 +104,6 @@ def _schema_names(schema: Any, depth: int = 0) -> Iterator[str]:
         for name, inner in schema.items():
             if name == "properties" and isinstance(inner, Mapping):
                 yield from (str(key) for key in inner)
-            if name in ("enum", "required") and isinstance(inner, Sequence) and not isinstance(inner, str):
-                yield from (item for item in inner if isinstance(item, str))
             yield from _schema_names(inner, depth + 1)
     elif isinstance(schema, list | tuple):
         for inner in schema:
@@ -95,31 +119,102 @@ class Words:
         self._structural = kept | _known_words()[0]
         self._letters = letters
         self._known: dict[bytes, bytes] = {}
+        alphabet = bytes(range(0x61, 0x7B))
+        self._single = bytes(sorted(alphabet, key=lambda letter: hmac.digest(key, b"%c" % letter, "sha256")))
+        """What takes the place of each letter that is a word: another one for each, for there are few, and they name things."""
 
     def text(self, data: bytes, *, structural: bool = False) -> bytes:
         """The text with its words replaced; as many bytes as before."""
         kept = self._structural if structural else self._kept
-        return _WORD.sub(lambda found: self._word(found.group(), kept), data)
+        return _WORD.sub(lambda found: self._replaced(found, kept), data)
 
     def plain(self, text: str, *, structural: bool = False) -> str:
         """A text as `text` gives it for bytes."""
         return self.text(text.encode("utf-8", "replace"), structural=structural).decode("utf-8", "replace")
 
+    def name(self, name: str) -> str:
+        """The name of a model, a program or an upstream, without what is rather a key or somebody's address."""
+        if "@" in name:
+            return self.plain(name)
+        return _PLAIN.sub(
+            lambda found: self._put(found.group().encode()).decode() if _is_code(found.group()) else found.group(), name
+        )
+
+    def is_known(self, text: str) -> bool:
+        """Are all words of it those of the APIs, or small numbers?"""
+        words = _PARTS.findall(text.encode("utf-8", "replace"))
+        return text.isascii() and all(word in self._structural or (len(word) <= 2 and word.isdigit()) for word in words)
+
+    def number(self, written: bytes, *, is_listed: bool) -> bytes:
+        """Another number of as many digits. One of two digits stays, unless it is listed: bytes are letters of a text."""
+        found = _NUMBER.fullmatch(written)
+        if found is None or (not is_listed and not found["part"] and len(found["whole"]) <= 2):
+            return written
+        drawn = (self._number(found, b"%d" % salt if salt else b"") for salt in range(64))
+        return next((made for made in drawn if _is_alike(written, made)), self._number(found, b""))
+
+    def _number(self, found: re.Match[bytes], salt: bytes) -> bytes:
+        whole, part = found["whole"], found["part"] or b""
+        digits = part.strip(b"0")
+        fresh = part.replace(digits, self._put(digits, salt)) if digits else part
+        return (
+            found.string[: found.start("whole")]
+            + self._put(whole, salt)
+            + (b"." + fresh if part else b"")
+            + (found["power"] or b"")
+        )
+
     def id(self, text: str) -> str:
         """The made-up id that takes the place of this one."""
         return hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256").hex()[:16] if text else ""
 
-    def _word(self, word: bytes, kept: frozenset[bytes]) -> bytes:
+    def _replaced(self, found: re.Match[bytes], kept: frozenset[bytes]) -> bytes:
+        word = found.group()
         first = word[0]
         if first == 0x5C:
             return self._escape(word)
         if first >= 0x80:
+            if len(word) == 1:
+                return b"%c" % _BYTE_KINDS[bisect_right(_BYTE_KINDS, first) - 1]
             return word if word in self._letters else _FILLERS[len(word)]
-        if word in kept or (len(word) <= 2 and word.isdigit()):
+        if first == 0x26:
+            return self._entity(found)
+        if word.isdigit():
+            # Several numbers side by side may be one: of a telephone, a machine, of letters.
+            start, end = found.span()
+            text = found.string
+            before = text[max(0, start - _NEAR) : start]
+            is_small = len(word) <= 2 or word in kept
+            is_alone = is_small and not _NUMBER_BEHIND.match(text, end) and not _NUMBER_BEFORE.search(before)
+            return word if is_alone or (len(word) <= 3 and _POWER_BEFORE.search(before)) else self._put(word)
+        if word in kept:
             return word
-        found = self._known.get(word)
+        if found.lastgroup == "mail":
+            return _PARTS.sub(lambda part: self._put(part.group()), word)
+        if found.lastgroup == "type":
+            return _PARTS.sub(lambda part: part.group() if part.group() in self._structural else self._put(part.group()), word)
+        return self._put(word)
+
+    def _entity(self, found: re.Match[bytes]) -> bytes:
+        """A letter as XML may write it, as another one that is as long, written and read."""
+        if found.lastgroup is None:
+            return found.group()
+        digits = found[found.lastgroup]
+        point = int(digits, 10 if found.lastgroup == "decimal" else 16)
+        if (point < 0x80 and not chr(point).isalnum()) or 0xD800 <= point < 0xE000 or point > 0x10FFFF:
+            return found.group()
+        wanted = len(chr(point).encode())
+        for letter in "xXéऄ\U00010300":
+            written = (f"{ord(letter)}" if found.lastgroup == "decimal" else f"{ord(letter):x}").zfill(len(digits)).encode()
+            if len(letter.encode()) == wanted and len(written) == len(digits):
+                return found.group().replace(digits, written)
+        return found.group()
+
+    def _put(self, word: bytes, salt: bytes = b"") -> bytes:
+        """The word that takes the place of this one."""
+        found = self._known.get(salt + b" " + word)
         if found is None:
-            found = self._known[word] = self._drawn(word)
+            found = self._known[salt + b" " + word] = self._drawn(word, salt)
         return found
 
     def _escape(self, word: bytes) -> bytes:
@@ -138,15 +233,29 @@ class Words:
             return word
         return word[:-4] + (b"00e9" if point < 0x800 else b"4e00")
 
-    def _drawn(self, word: bytes) -> bytes:
-        dice = hashlib.shake_256(self._key + word).digest(len(word))
-        made = bytearray(len(word))
-        for number, (letter, die) in enumerate(zip(word, dice, strict=True)):
+    def _drawn(self, word: bytes, salt: bytes) -> bytes:
+        # Capitals and small letters alike: what is the same word to a check that does not tell them apart stays so.
+        dice = hashlib.shake_256(self._key + salt + word.lower()).digest(len(word))
+        power = _POWER.fullmatch(word)
+        end = power.start("power") if power is not None else len(word)
+        made = bytearray(word)
+        for number, (letter, die) in enumerate(zip(word[:end], dice, strict=False)):
             if 0x30 <= letter <= 0x39:
-                made[number] = letter if letter == 0x30 else 0x31 + die % 9
-            else:
-                made[number] = (_CAPITALS if letter < 0x61 else _LETTERS)[die % len(_LETTERS)]
+                # No number begins with a zero unless it is one, or only a row of digits.
+                made[number] = letter if letter == 0x30 and not number else 0x31 + die % 9
+                continue
+            letters = _LETTERS if number else _FIRST_LETTERS
+            drawn = self._single[(letter | 0x20) - 0x61] if len(word) == 1 else letters[die % len(letters)]
+            made[number] = drawn & 0x5F if letter < 0x61 else drawn
         return bytes(made)
+
+
+def _is_alike(was: bytes, now: bytes) -> bool:
+    """Is this number read and written as the other one is: as an integer of the same size, or in as many letters?"""
+    if was.lstrip(b"-").isdigit():
+        sizes = [int(number) for number in (was, now) if len(number) < 40]
+        return len({(-(2**63) <= size < 2**63, abs(size) < 2**64) for size in sizes}) <= 1
+    return len(repr(float(was))) == len(repr(float(now)))
 
 
 def is_ours(code: str) -> bool:
