@@ -19,26 +19,29 @@ from typing import Any
 
 import msgspec
 
+from athena.formats import all_formats
 from athena.model.request import Request
 from athena.recording.lines import Recording
 from athena.typed_values import reader
 
-_WORD = re.compile(
+_WORD = (
     rb"\\+u[0-9A-Fa-f]{4}"  # a letter as an escape
+    rb"|\\+x[0-9A-Fa-f]{2}"  # as Python writes it
     rb"|\\+."  # any other escape: its letter is no word
     rb"|&(?:lt|gt|amp|quot|apos);|&#(?:(?P<decimal>[0-9]{1,7})|[xX](?P<hexadecimal>[0-9A-Fa-f]{1,6}));"
     rb"|(?P<type>\bdata:[a-z]{1,20}\\?/[a-z0-9.+-]{1,80};base64\b)"
     rb"|(?P<mail>[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6})"
     rb"|[A-Za-z0-9]+"
     rb"|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
-    rb"|[\x80-\xff]",
-    re.DOTALL,
+    rb"|[\x80-\xff]"
 )
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _PARTS = re.compile(rb"[A-Za-z0-9]+")
 _BETWEEN = rb"(?:\\+[nrtx]|[^A-Za-z0-9]){1,6}"
 _NUMBER_BEFORE = re.compile(rb"[0-9][A-Za-z]?" + _BETWEEN + rb"\Z")
 _NUMBER_BEHIND = re.compile(_BETWEEN + rb"[A-Za-z]?[0-9]")
+_CUT = 3
+"""Letters at the end of a text that may be those of a marker which was cut off."""
 _NEAR = 16
 """Bytes before a number in which another one may end."""
 _POWER = re.compile(rb"[0-9]+(?P<power>[eE][0-9]{0,3})")
@@ -75,6 +78,22 @@ def _known_words() -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]
         frozenset(known.markers.encode().split()),
         frozenset(letter.encode() for letter in known.letters),
     )
+
+
+@lru_cache(maxsize=1)
+def _any_word() -> re.Pattern[bytes]:
+    """Any word, and before it what is kept as a whole: the markers with words in them that are kept nowhere else."""
+    known = _known_words()[1]
+    markers = {
+        marker.encode()
+        for each in all_formats()
+        for marker in (*each.turn_ends, *(half for pair in (*each.thinking, *each.answer) for half in pair))
+        if not known.issuperset(_PARTS.findall(marker.encode()))
+    }
+    # A parameter may be called as the end of a turn is: its element begins as it ends.
+    markers |= {marker.replace(b"</", b"<", 1) for marker in markers}
+    whole = b"|".join(re.escape(marker) for marker in sorted(markers, key=len, reverse=True))
+    return re.compile(b"(?P<marker>" + whole + b")|" + _WORD, re.DOTALL)
 
 
 def kept_words(recording: Recording, request: Request | None) -> tuple[frozenset[bytes], frozenset[bytes]]:
@@ -126,7 +145,7 @@ class Words:
     def text(self, data: bytes, *, structural: bool = False) -> bytes:
         """The text with its words replaced; as many bytes as before."""
         kept = self._structural if structural else self._kept
-        return _WORD.sub(lambda found: self._replaced(found, kept), data)
+        return _any_word().sub(lambda found: self._replaced(found, kept), data)
 
     def plain(self, text: str, *, structural: bool = False) -> str:
         """A text as `text` gives it for bytes."""
@@ -171,6 +190,8 @@ class Words:
     def _replaced(self, found: re.Match[bytes], kept: frozenset[bytes]) -> bytes:
         word = found.group()
         first = word[0]
+        if found.lastgroup == "marker":
+            return word
         if first == 0x5C:
             return self._escape(word)
         if first >= 0x80:
@@ -187,7 +208,7 @@ class Words:
             is_small = len(word) <= 2 or word in kept
             is_alone = is_small and not _NUMBER_BEHIND.match(text, end) and not _NUMBER_BEFORE.search(before)
             return word if is_alone or (len(word) <= 3 and _POWER_BEFORE.search(before)) else self._put(word)
-        if word in kept:
+        if word in kept or (len(word) <= _CUT and found.end() == len(found.string) and _begins_marker(word)):
             return word
         if found.lastgroup == "mail":
             return _PARTS.sub(lambda part: self._put(part.group()), word)
@@ -220,6 +241,9 @@ class Words:
     def _escape(self, word: bytes) -> bytes:
         """Behind several backslashes as well: texts in texts are escaped more than once."""
         digits = word.lstrip(b"\\")
+        if len(digits) == 3:
+            point = int(digits[1:], 16)
+            return word[:-2] + (b"e9" if point >= 0x80 else b"78") if chr(point).isalnum() or point >= 0x80 else word
         if len(digits) != 5:
             return word if digits[:1] in b'"\\/bfnrt' or not digits.isalnum() else word[:-1] + b"x"
         point = int(digits[1:], 16)
@@ -248,6 +272,11 @@ class Words:
             drawn = self._single[(letter | 0x20) - 0x61] if len(word) == 1 else letters[die % len(letters)]
             made[number] = drawn & 0x5F if letter < 0x61 else drawn
         return bytes(made)
+
+
+@lru_cache(maxsize=256)
+def _begins_marker(word: bytes) -> bool:
+    return any(marker.startswith(word) for marker in _known_words()[1])
 
 
 def _is_alike(was: bytes, now: bytes) -> bool:
