@@ -118,6 +118,7 @@ def run_the_rest() -> None:
     from athena.formats.machine.echo import EchoGuard, Passage
     from athena.profiles import default_profiles
     from athena.recording.secrets import Mask
+    from athena.recording.words import Words
     from athena.serving.refusals import known_refusals
     from athena.shells.config.check import build
     from athena.shells.config.model import GatewayKey
@@ -133,6 +134,7 @@ def run_the_rest() -> None:
     default_profiles()
     known_refusals()
     Redactor(["not-a-secret"])
+    Words(b"key", frozenset(), frozenset()).text(b"some text")
     StreamMask(["not-a-secret"])
     Mask(["not-a-secret"]).data(b"not-a-secret")
     build(GatewayKey, {"hash": "sha256:" + "0" * 64}, (), Report(Layout()))

@@ -66,6 +66,29 @@ def test_a_secret_is_masked_in_every_part(secret: str, place: str) -> None:
         assert hidden == bare
 
 
+def test_a_secret_is_masked_however_a_server_writes_it() -> None:
+    """Some escape slashes and all letters but those of ASCII, and arguments are JSON inside of JSON."""
+    secret = 'sk/slashed/"quoted"-\u00fcml-112233'
+    once = json.dumps(secret)[1:-1]
+    plain = json.dumps(secret, ensure_ascii=False)[1:-1]
+    slashed = once.replace("/", "\\/")
+    for written in (
+        secret,
+        once,
+        plain,
+        slashed,
+        plain.replace("/", "\\/"),
+        *(json.dumps(each)[1:-1] for each in (once, slashed, plain)),
+    ):
+        assert Mask((secret,)).data(f"a {written} b".encode()) == b"a *** b", written
+    said = b'{"error":{"message":"bad key sk-client\\/445566","type":"auth"}}'
+    world = Recorded()
+    world.serve("openai_chat", "openai_chat/m", (401, [said]), stream=False)
+    (tap,) = world.keeper.taps
+    kept = file.encode(tap.made(("sk-client/445566",)))
+    assert b"445566" not in kept
+
+
 @given(st.lists(st.binary(max_size=12), max_size=12), st.sampled_from((b"secret-1", b"another-secret")))
 def test_a_secret_is_masked_wherever_it_is_cut(parts: list[bytes], secret: bytes) -> None:
     whole = secret.join(parts)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from athena.exchange import UpstreamCall
 from athena.recording.room import Room
 from athena.recording.tap import RecordingTap
 from athena.serving.record import RequestRecord
@@ -26,6 +27,7 @@ from athena.shells.stream_mask import StreamMask
 from support.echoing_upstream import EchoingUpstream
 from support.gateway_process import running_gateway
 from support.patience import PATIENCE
+from support.recorded import PLAIN, Recorded
 
 KEY = 'sk-canary/5d41402a"bc'
 FRAME = b'data: {"error": "no such key: ' + json.dumps(KEY).encode()[1:-1] + b' sk-canar"}\n\n'
@@ -134,6 +136,25 @@ def test_debug_lines_at_every_split(tmp_path: Path) -> None:
         logs.shut_down()
     bodies = "".join(json.loads(line)["body"] for line in file.read_text().splitlines())
     assert bodies == 'data: {"error": "no such key: *** sk-canar"}\n\n' * (len(FRAME) + 1)
+
+
+def test_the_clients_key_in_the_bodies_of_requests(tmp_path: Path) -> None:
+    """No configuration knows it, and it has no looks by which a line would tell it."""
+    key, file = "open sesame, please", tmp_path / "a.log"
+    world = Recorded()
+    world.serve("openai_chat", "openai_chat/m", (200, [PLAIN]), text=f"my key is {key}")
+    asked = world.keeper.taps[-1].asked_as
+    assert asked is not None
+    logs.configure(Config(log=Log(file=str(file), level="debug", format="json")), threaded=False)
+    try:
+        tap = BodyLines("r", (key,))
+        tap.asked(asked)
+        tap.sent(asked.targets[0], UpstreamCall("/v1/chat/completions", {}, asked.body), "/v1/chat/completions", [], 0.0)
+    finally:
+        logs.shut_down()
+    assert len(file.read_text().splitlines()) == 2
+    assert "my key is ***" in file.read_text()
+    assert key not in file.read_text()
 
 
 def test_a_body_that_is_cut_inside_a_key(tmp_path: Path) -> None:

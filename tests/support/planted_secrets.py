@@ -364,7 +364,7 @@ def planted_answer(plant: Planter, *, stream: bool, content: str | None = None) 
     if content is None:
         deltas.append({"tool_calls": [{"index": 0, **call, "function": {"name": "get_weather", "arguments": ""}}]})
         deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces(arguments, plant.dice)]
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices[1]["logprobs"] = tokens
     choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if content is None else "stop"})
     records = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [choice]}) for choice in choices]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -88,6 +89,16 @@ def plain_query(query: str) -> str:
     return "&".join(pair for pair in query.split("&") if pair.partition("=")[0].lower() in _KEPT_QUERY)
 
 
+def _spellings(secret: str) -> Iterator[bytes]:
+    """The secret as JSON may write it: letters that are not of ASCII, and slashes, as they are or escaped; in one string or
+    in one inside of another."""
+    for once in (msgspec.json.encode(secret).decode(errors="replace")[1:-1], json.dumps(secret)[1:-1]):
+        for written in (once, once.replace("/", "\\/")):
+            yield written.encode()
+            yield written.replace("\\", "\\\\").replace('"', '\\"').encode()
+            yield json.dumps(written)[1:-1].encode()
+
+
 class Mask:
     """Known secrets, by their exact text, plain or as it stands inside of a JSON string."""
 
@@ -95,7 +106,8 @@ class Mask:
         known = [secret for secret in secrets if len(secret) >= _SHORTEST and secret not in PLACEHOLDERS]
         plain = {secret.encode("utf-8", "replace") for secret in known}
         written = {msgspec.json.encode(secret)[1:-1] for secret in known}
-        self._known = sorted(plain | written, key=len, reverse=True)
+        spelled = {spelling for secret in known for spelling in _spellings(secret)}
+        self._known = sorted(plain | spelled, key=len, reverse=True)
         self._pattern: re.Pattern[bytes] | None = None
         self.is_plain = plain == written
         """Are they written in JSON as they are, however often that is written in JSON again? Then what is written shows whether

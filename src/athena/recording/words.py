@@ -139,7 +139,7 @@ class Words:
         self._letters = letters
         self._known: dict[bytes, bytes] = {}
         alphabet = bytes(range(0x61, 0x7B))
-        self._single = bytes(sorted(alphabet, key=lambda letter: hmac.digest(key, b"%c" % letter, "sha256")))
+        self._single = bytes(sorted(alphabet, key=lambda letter: hmac.digest(key, chr(letter).encode(), "sha256")))
         """What takes the place of each letter that is a word: another one for each, for there are few, and they name things."""
 
     def text(self, data: bytes, *, structural: bool = False) -> bytes:

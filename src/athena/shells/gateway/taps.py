@@ -243,10 +243,14 @@ class BodyLines(Tap):
 
     def asked(self, asked: Asked) -> None:
         if asked.body:
-            log_body("client request", self._request_id, asked.body)
+            log_body("client request", self._request_id, self._masked(asked.body))
 
     def sent(self, target: Target, call: UpstreamCall, path: str, headers: list[tuple[bytes, bytes]], now: float) -> None:
-        log_body("upstream request", self._request_id, call.body)
+        log_body("upstream request", self._request_id, self._masked(call.body))
+
+    def _masked(self, body: bytes) -> bytes:
+        mask = StreamMask(self._secrets)
+        return mask.feed(body) + mask.close()
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
         self._mask = StreamMask(self._secrets)
