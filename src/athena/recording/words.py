@@ -41,7 +41,8 @@ _BETWEEN = rb"(?:\\+[nrtx]|[^A-Za-z0-9]){1,6}"
 _NUMBER_BEFORE = re.compile(rb"[0-9][A-Za-z]?" + _BETWEEN + rb"\Z")
 _NUMBER_BEHIND = re.compile(_BETWEEN + rb"[A-Za-z]?[0-9]")
 _CUT = 3
-"""Letters at the end of a text that may be those of a marker which was cut off."""
+_MARKER_ENDS = b">", b"]", b"|"
+"""Letters at the end of a text, behind one of these, that may be those of a marker which was cut off."""
 _NEAR = 16
 """Bytes before a number in which another one may end."""
 _POWER = re.compile(rb"[0-9]+(?P<power>[eE][0-9]{0,3})")
@@ -208,7 +209,8 @@ class Words:
             is_small = len(word) <= 2 or word in kept
             is_alone = is_small and not _NUMBER_BEHIND.match(text, end) and not _NUMBER_BEFORE.search(before)
             return word if is_alone or (len(word) <= 3 and _POWER_BEFORE.search(before)) else self._put(word)
-        if word in kept or (len(word) <= _CUT and found.end() == len(found.string) and _begins_marker(word)):
+        is_cut = len(word) <= _CUT and found.end() == len(found.string)
+        if word in kept or (is_cut and found.string[: found.start()].endswith(_MARKER_ENDS) and _begins_marker(word)):
             return word
         if found.lastgroup == "mail":
             return _PARTS.sub(lambda part: self._put(part.group()), word)
