@@ -232,6 +232,45 @@ def test_paced_text_takes_the_short_way_between_all_dialects() -> None:
             )
 
 
+ODD = (b"1e999", b'"\xff"', b'"\\ud800"', b"1e0", b'"x"')
+"""Values that no reader takes, that take another attempt, or that surprise by their type."""
+CHUNK = b'data: {"id":"c","created":%d,"choices":[{"index":0,"delta":{%b}}]}\n\n'
+CONTENT = b'"content":"word %d"'
+ARGUMENTS = b'"tool_calls":[{"index":0,"function":{"arguments":" word %d"}}]'
+BEGUN = b'"tool_calls":[{"index":0,"id":"call_1","function":{"name":"get_weather","arguments":"{\\"city\\":\\"P"}}]'
+
+
+@pytest.mark.parametrize("said", [CONTENT, ARGUMENTS])
+@pytest.mark.parametrize(
+    ("field", "before"),
+    [
+        (b"id", b'"choices"'), (b"created", b'"choices"'), (b"model", b'"choices"'), (b"unheard_of", b'"choices"'),
+        (b"stop_reason", b'"index":0,"delta"'), (b"matched_stop", b'"index":0,"delta"'), (b"type", b'"index":0,"function"'),
+    ],
+)  # fmt: skip
+def test_a_field_that_a_chunk_of_words_may_have_is_read_on_both_ways(field: bytes, before: bytes, said: bytes) -> None:
+    """Whatever the long way refuses, the short way does not take: a field that it has no use for is read all the same."""
+    begun = [CHUNK % (0, BEGUN)] if said is ARGUMENTS else []
+    reads = begun + [CHUNK % (number, said % number) for number in range(1, 16)]
+    for value, client in product(ODD, ("openai_chat", "anthropic_messages")):
+        odd = reads.copy()
+        odd[13] = reads[13].replace(before, b'"%b":%b,%b' % (field, value, before))
+        Pair("openai_chat", client, profile=CLEAN).feed(odd)
+
+
+@pytest.mark.parametrize("field", [b"summary_index", b"text", b"refusal", b"arguments", b"input", b"unheard_of"])
+def test_a_field_that_a_delta_of_text_may_have_is_read_on_both_ways(field: bytes) -> None:
+    encoder = get_dialect("openai_responses").encoder(
+        EncodeContext(Request(dialect="openai_responses", model="m", stream=True), seed="s", created=1), stream=True
+    )
+    events: list[Event] = [Start(id="a", model="m", created=1), *(TextDelta(f"word {number} ") for number in range(16))]
+    reads = [encoder.feed([event]) for event in events]
+    for value, client in product(ODD, ("openai_responses", "anthropic_messages")):
+        odd = reads.copy()
+        odd[13] = reads[13].replace(b'"delta":', b'"%b":%b,"delta":' % (field, value))
+        Pair("openai_responses", client, profile=CLEAN).feed(odd)
+
+
 UNIFORM = ("openai_chat", "anthropic_messages")
 """Clients whose frames of a text differ in nothing else."""
 

@@ -144,11 +144,11 @@ class PlainFunction(msgspec.Struct, gc=False):
     name: Literal[""] | None = None
 
 
-class PlainCall(msgspec.Struct, gc=False):
+class PlainCall(CallEntry, gc=False, kw_only=True):
     """An entry that adds to the arguments of a call that has begun, and to nothing else."""
 
     index: int
-    function: PlainFunction
+    function: PlainFunction  # type: ignore[assignment]  # read, never written
     id: Literal[""] | None = None
     custom: None = None
     extra_content: None = None
@@ -166,10 +166,10 @@ class PlainCallDelta(SaysNothingElse, gc=False, kw_only=True):
 DeltaT = TypeVar("DeltaT", PlainDelta, PlainCallDelta)
 
 
-class PlainChoice(msgspec.Struct, Generic[DeltaT], gc=False):
+class PlainChoice(ChoiceEntry, Generic[DeltaT], gc=False, kw_only=True):
     """The first choice, still running."""
 
-    delta: DeltaT
+    delta: DeltaT  # type: ignore[assignment]  # read, never written
     index: Literal[0] = 0
     message: None = None
     finish_reason: None = None
@@ -178,11 +178,11 @@ class PlainChoice(msgspec.Struct, Generic[DeltaT], gc=False):
     error: None = None
 
 
-class PlainChunk(msgspec.Struct, Generic[DeltaT], gc=False):
-    """A record in which one field of one delta is all that can have an effect."""
+class PlainChunk(Chunk, Generic[DeltaT], gc=False, kw_only=True):
+    """A record in which one field of one delta is all that can have an effect. It has all fields of a chunk, though nobody looks
+    at them: a record that cannot be read as a chunk must not be read as this."""
 
-    choices: tuple[PlainChoice[DeltaT]]
-    object: Any = None
+    choices: tuple[PlainChoice[DeltaT]]  # type: ignore[assignment]  # read, never written
     usage: None = None
     error: None = None
     x_groq: None = None

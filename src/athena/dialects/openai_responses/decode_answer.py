@@ -389,14 +389,11 @@ class _Record(msgspec.Struct, gc=False):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _PlainRecord(msgspec.Struct, gc=False):
-    """A piece of a message's text, and where it belongs."""
+class _PlainRecord(_Record, gc=False, kw_only=True):
+    """A piece of a message's text. What cannot be read as a record is not read as this, whichever field is wrong."""
 
     type: Literal["response.output_text.delta"]
     delta: str
-    output_index: int | None = None
-    item_id: str | None = None
-    content_index: int | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Record)
