@@ -179,8 +179,8 @@ class PlainChoice(ChoiceEntry, Generic[DeltaT], gc=False, kw_only=True):
 
 
 class PlainChunk(Chunk, Generic[DeltaT], gc=False, kw_only=True):
-    """A record in which one field of one delta is all that can have an effect. It has all fields of a chunk, though nobody looks
-    at them: a record that cannot be read as a chunk must not be read as this."""
+    """A record in which one field of one delta is all that can have an effect. It has all fields of a chunk, though nobody
+    looks at them: a record that cannot be read as a chunk must not be read as this."""
 
     choices: tuple[PlainChoice[DeltaT]]  # type: ignore[assignment]  # read, never written
     usage: None = None
