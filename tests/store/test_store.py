@@ -17,7 +17,7 @@ import pytest
 from athena.errors import ClientError
 from athena.shells.migrations import scripts
 from athena.shells.store import Database, Query, SqlSteps, Store
-from athena.shells.store.queries import count, put_response
+from athena.shells.store.queries import count, get_size, put_response
 from athena.shells.store.sqlite import SqliteDatabase
 from athena.shells.store.store import StoreLimits
 from athena.state.errors import StoreDown, StoreUnreadable
@@ -263,7 +263,7 @@ def test_limits_of_age_and_size(database: Database) -> None:
             large = response(f"r{number}", created=3000.0 + number * 400, parent=parent, output=b'["%b"]' % (b"x" * 400_000))
             await store.put_response(large)
         await store.put_conversation(Conversation(id="old", owner="ann", created=3999.0), [])
-        await store.put_conversation(Conversation(id="new", owner="ann", created=4001.0), [])
+        await store.put_conversation(Conversation(id="new", owner="ann", created=4300.0), [])
         assert await store.trim() > 0
         assert await store.conversation("ann", "old") is None
         assert await store.conversation("ann", "new") is not None
@@ -272,6 +272,49 @@ def test_limits_of_age_and_size(database: Database) -> None:
         with pytest.raises(ClientError, match="not found") as lost:
             await store.chain("ann", "r5")
         assert lost.value.code == "previous_response_not_found", "its beginning is gone"
+
+    run(database, work)
+
+
+def test_what_was_used_longest_ago_goes_first_whatever_it_is(database: Database) -> None:
+    async def work(store: Store) -> None:
+        large = b'"%b"' % (b"x" * 400_000)
+        for number in range(3):
+            item = StoredItem(f"item{number}", large)
+            await store.put_conversation(Conversation(id=f"c{number}", owner="ann", created=4100.0 + number * 100), [item])
+            await store.put_response(response(f"r{number}", created=4150.0 + number * 100))
+        await store.trim()
+        assert [name for name in ("c0", "c1", "c2") if await store.conversation("ann", name)] == ["c1", "c2"]
+        assert [name for name in ("r0", "r1", "r2") if await store.response("ann", name)] == ["r0", "r1", "r2"]
+
+    run(database, work)
+
+
+def test_metadata_takes_room(database: Database) -> None:
+    async def work(store: Store) -> None:
+        metadata = b'{"a":"%b"}' % (b"x" * 300_000)
+        for number in range(4):
+            made = Conversation(id=f"c{number}", owner="ann", created=4100.0 + number, metadata=metadata)
+            await store.put_conversation(made, [])
+        await store.trim()
+        assert [name for name in ("c0", "c1", "c2", "c3") if await store.conversation("ann", name)] == ["c1", "c2", "c3"]
+
+    run(database, work)
+
+
+def test_streams_take_room(database: Database) -> None:
+    async def work(store: Store) -> None:
+        large = b'{"type":"x","text":"%b"}' % (b"x" * 150_000)
+        for number in range(4):
+            made = response(f"r{number}", created=4100.0 + number, status="in_progress", background=True)
+            await store.put_response(made, events=[StoredEvent(0, large)], lease=9000.0)
+            await store.add_events(made.id, [StoredEvent(1, large)])
+            await store.finish_response(msgspec.structs.replace(made, status="completed"))
+        await store.trim()
+        assert [name for name in ("r0", "r1", "r2", "r3") if await store.response("ann", name)] == ["r1", "r2", "r3"]
+        assert await store.read(get_size) > 900_000
+        await store.delete_response("ann", "r1")
+        assert 600_000 < await store.read(get_size) < 700_000
 
     run(database, work)
 

@@ -77,13 +77,21 @@ def put_part(query: Query, owner: str) -> tuple[str | None, bytes, bytes] | None
 
 def finish_response(response: StoredResponse) -> SqlSteps[bool]:
     """What became of a response that was open. False: it is open no longer, or gone."""
-    size = len(response.body) + len(response.input) + len(response.output)
     rows = yield Query(
-        "UPDATE responses SET status = $3, body = $4, output = $5, size = $6, compacts = $7, lease = 0 "
+        "UPDATE responses SET status = $3, body = $4, output = $5, compacts = $6, lease = 0 "
         "WHERE id = $1 AND owner = $2 AND status IN ('queued', 'in_progress') AND deleted = 0 RETURNING id",
-        (response.id, response.owner, response.status, response.body, response.output, size, int(response.compacts)),
+        (response.id, response.owner, response.status, response.body, response.output, int(response.compacts)),
     )
     return bool(rows)
+
+
+def weigh_response(name: str) -> SqlSteps[None]:
+    """Note the size of a response with its stream, which is larger than itself."""
+    yield Query(
+        "UPDATE responses SET size = length(body) + length(input) + length(output) + "
+        "(SELECT coalesce(sum(length(events.body)), 0) FROM events WHERE response = $1) WHERE id = $1",
+        (name,),
+    )
 
 
 def begin_response(owner: str, name: str, lease: float) -> SqlSteps[bool]:
@@ -479,8 +487,9 @@ def delete_item(owner: str, conversation: str, name: str) -> SqlSteps[bool]:
 def get_size() -> SqlSteps[int]:
     """Bytes of everything that is kept, without what the database itself needs."""
     responses = yield Query("SELECT coalesce(sum(size), 0) FROM responses")
+    conversations = yield Query("SELECT coalesce(sum(length(metadata)), 0) FROM conversations")
     items = yield Query("SELECT coalesce(sum(size), 0) FROM items")
-    return int(responses[0][0]) + int(items[0][0])
+    return int(responses[0][0]) + int(conversations[0][0]) + int(items[0][0])
 
 
 def forget_old(before: float, limit: int) -> SqlSteps[int]:
@@ -497,23 +506,27 @@ def forget_old(before: float, limit: int) -> SqlSteps[int]:
 
 
 def forget_oldest(excess: int, limit: int) -> SqlSteps[int]:
-    """Remove the oldest responses until that many bytes are free, also those that others are built on: these cannot be
-    continued then. Where none is left, the conversations that were unused longest. Returns how many went."""
-    old = yield Query("SELECT id, size FROM responses ORDER BY created LIMIT $1", (limit,))
+    """Remove what was made or last used longest ago until that many bytes are free: responses, also those that others are built
+    on, which cannot be continued then, and conversations. Returns how many went."""
+    responses = yield Query("SELECT created, id, size FROM responses ORDER BY created LIMIT $1", (limit,))
+    conversations = yield Query(
+        "SELECT used, id, owner, length(metadata) + "
+        "(SELECT coalesce(sum(size), 0) FROM items WHERE conversation = conversations.id) "
+        "FROM conversations ORDER BY used LIMIT $1",
+        (limit,),
+    )
     gone = 0
-    for name, size in old:
+    for _, name, *owner, size in sorted([*responses, *conversations]):
         if excess <= 0:
             break
-        yield Query("DELETE FROM events WHERE response = $1", (name,))
-        yield Query("DELETE FROM responses WHERE id = $1", (name,))
+        if owner:
+            yield from delete_conversation(owner[0], name)
+        else:
+            yield Query("DELETE FROM events WHERE response = $1", (name,))
+            yield Query("DELETE FROM responses WHERE id = $1", (name,))
         excess -= size
         gone += 1
-    if old:
-        return gone
-    unused = yield Query("SELECT id, owner FROM conversations ORDER BY used LIMIT 1")
-    for name, owner in unused:
-        yield from delete_conversation(owner, name)
-    return len(unused)
+    return gone
 
 
 CONTENTS = {

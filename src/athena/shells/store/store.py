@@ -212,6 +212,7 @@ class Store:
             number = yield from queries.next_event(response.id)
             end = StoredEvent(number, last_event(response, number))
             yield from queries.put_events(response.id, self._sealed_events(response.id, (end,)))
+            yield from queries.weigh_response(response.id)
             if kept and sealed.conversation is not None:
                 yield from queries.add_items(sealed.owner, sealed.conversation, kept, now)
             return True
