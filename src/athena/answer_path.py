@@ -7,6 +7,7 @@ dialect and nothing has to change, the upstream's records pass through, checked 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -92,8 +93,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stream_error_stop: bool = False
     hide_auth_errors: bool = False
     """The gateway has keys of its own: an upstream's 401 or 403 is then no fault of the client."""
-    seal: Callable[[str], str] | None = None
-    """Encrypts the summary of a conversation that is compacted; None: none is."""
+    seal: Callable[[str, str], str] | None = None
+    """Encrypts for a tenant the summary of a conversation that is compacted; None: none is."""
     array: bool = False
     reasoning_fields: tuple[str, ...] = ("reasoning_content",)
     """Chat clients: the field or fields that carry reasoning text of an upstream of another dialect."""
@@ -246,7 +247,8 @@ class AnswerPath:
         self._encode_context = encode_context(request, options, self._losses, same_dialect=same)
         self._encoder: AnswerEncoder = client.encoder(self._encode_context, stream=request.stream)
         if request.kept is not None:
-            self._compaction = CompactionStage(request.kept, options.seal) if request.kept.compacts else None
+            seal = partial(options.seal, options.tenant) if options.seal is not None else None
+            self._compaction = CompactionStage(request.kept, seal) if request.kept.compacts else None
             self._keeping = cast(KeepingEncoder, self._encoder) if request.kept.waits else None
         self._is_whole = not upstream_stream
         """The upstream's answer comes in one piece: all that it says is known when it is read."""

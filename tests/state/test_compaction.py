@@ -46,8 +46,11 @@ def test_the_door_and_the_trigger(gateway: GatewayThread, upstream: RememberingU
         assert after.output_text.endswith("| c; spoke 0")
         # A sealed text that was changed is not read.
         output[-1]["encrypted_content"] = item.encrypted_content[:-4] + "AAAA"
-        with pytest.raises(openai.BadRequestError) if name != "responses" else _nothing():
+        asked = len(upstream.answered)
+        with pytest.raises(openai.BadRequestError) as refused:
             client.responses.create(model=model, input=[*output, user("c")], store=False)
+        assert refused.value.code == "invalid_encrypted_content"
+        assert len(upstream.answered) == asked
         # Codex: an item in the input asks for it, and the answer is exactly one compaction.
         trigger: Any = {"type": "compaction_trigger"}
         for stream in (False, True):
@@ -56,16 +59,6 @@ def test_the_door_and_the_trigger(gateway: GatewayThread, upstream: RememberingU
             assert [each.type for each in shorter.output] == ["compaction"]
             third = ask(client, stream=stream, model=model, input="two", previous_response_id=shorter.id)
             assert third.output_text.endswith(f"{SUMMARY} 1. | two; spoke 0"), "the summary stands for what was before it"
-
-
-class _nothing:  # noqa: N801
-    """A server that speaks Responses judges by itself what it gets."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 @pytest.mark.parametrize("name", UPSTREAMS)
@@ -256,15 +249,37 @@ def test_what_stays_beside_a_summary() -> None:
     assert retained_messages([user("x" * 90_000), user("b"), CALL, user("c")]) == (user("b"), user("c"))
 
 
+def test_a_compaction_belongs_to_the_key_that_asked_for_it(gateway: GatewayThread) -> None:
+    threshold: Any = [{"type": "compaction", "compact_threshold": 1}]
+    trigger: Any = [user("alice's"), {"type": "compaction_trigger"}]
+    with client_of(gateway) as alice, client_of(gateway, "mallory") as mallory:
+        door = alice.responses.compact(model="chat/model", input=[user("alice's")]).output
+        asked = alice.responses.create(model="chat/model", input=trigger).output
+        first = alice.responses.create(model="chat/model", input="alice's", context_management=threshold).output
+        for output in (door, asked, first):
+            given: Any = [item.model_dump(mode="json", exclude_none=True) for item in output if item.type == "compaction"]
+            assert len(given) == 1
+            assert SUMMARY in alice.responses.create(model="chat/model", input=[*given, user("c")]).output_text
+            for model in ("chat/model", "responses/model"):
+                with pytest.raises(openai.BadRequestError) as refused:
+                    mallory.responses.create(model=model, input=[*given, user("c")])
+                assert refused.value.code == "invalid_encrypted_content"
+        made = mallory.conversations.create(items=given)
+        with pytest.raises(openai.BadRequestError):
+            mallory.responses.create(model="chat/model", input="c", conversation=made.id)
+
+
 def test_the_seal() -> None:
     one, other = Sealer(b"one"), Sealer(b"other")
-    sealed = one.seal("half a character: \ud800")
-    assert one.open(sealed) == "half a character: \ud800"
-    assert one.seal("same") != one.seal("same")
-    assert other.open(sealed) is None
+    sealed = one.seal("ann", "half a character: \ud800")
+    assert one.open("ann", sealed) == "half a character: \ud800"
+    assert one.seal("ann", "same") != one.seal("ann", "same")
+    assert other.open("ann", sealed) is None
+    assert one.open("bob", sealed) is None
+    assert one.open("", sealed) is None
     changed = sealed[:20] + ("B" if sealed[20] == "A" else "A") + sealed[21:]
     for text in ("", PREFIX, PREFIX + "x", PREFIX + "é", sealed[:-1], changed, "gw1.a.b"):
-        assert one.open(text) is None, text
+        assert one.open("ann", text) is None, text
 
 
 def test_a_model_that_gives_no_summary(gateway: GatewayThread, upstream: RememberingUpstream) -> None:

@@ -29,8 +29,8 @@ def ask(client: openai.OpenAI, *, stream: bool, **fields: Any) -> Any:
         return events.get_final_response()
 
 
-def client_of(gateway: GatewayThread) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEYS["alice"], max_retries=0)
+def client_of(gateway: GatewayThread, name: str = "alice") -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEYS[name], max_retries=0)
 
 
 @pytest.mark.parametrize("cache", [0, 64 * 1024 * 1024])

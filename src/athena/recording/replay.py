@@ -264,7 +264,7 @@ class _Run(Tap):
             tokens=_RecordedTokens(self),
             envelope=RecordedEnvelope(recording.seals),
             store=RecordedStore(recording.seals),
-            seal=lambda text: _recorded_seal(recording),
+            seal=lambda tenant, text: _recorded_seal(recording),
             answers=_made(_answers, settings.answers),
             memory=memory,
             health=_RecordedHealth(self, settings),

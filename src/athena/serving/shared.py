@@ -51,7 +51,7 @@ class Shared:
         tokens: TokenCounter,
         envelope: Envelope,
         store: OpaqueStore | None,
-        seal: Callable[[str], str] | None = None,
+        seal: Callable[[str, str], str] | None = None,
         answers: AnswerSettings,
         memory: Budget,
         health: UpstreamHealth,
@@ -62,7 +62,8 @@ class Shared:
         wall_clock: Callable[[], float],
         tap_failed: Callable[[str, Exception], None] = _raise,
     ) -> None:
-        """`seal` encrypts summaries of conversations. `chooser` orders the targets of a request; None: they are asked as given.
+        """`seal` encrypts summaries of conversations for a key's name. `chooser` orders the targets of a request; None: they
+        are asked as given.
 
         `tap_failed` gets a request's id and what a tap raised; the answer goes on unless it raises as well.
         """

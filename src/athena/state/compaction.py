@@ -14,6 +14,7 @@ import msgspec
 from athena.model.events import Done, Error, Event, Extra, Finish, Start, TextDelta, WholePart
 from athena.model.parts import Foreign
 from athena.model.request import Kept
+from athena.state.errors import unreadable_compaction
 from athena.state.values import ResponseItem
 
 PREFIX = "gwc1."
@@ -142,11 +143,15 @@ def opened_items(items: list[ResponseItem], unseal: Open) -> list[ResponseItem]:
 
 
 def _summary(item: ResponseItem, unseal: Open) -> str | None:
-    """The text of a compaction of ours; None for any other item."""
+    """The text of a compaction of ours; None for any other item. Raises where it cannot be read: without it the model
+    would answer another question."""
     sealed = item.get("encrypted_content")
     if item.get("type") not in _COMPACTIONS or not isinstance(sealed, str) or not sealed.startswith(PREFIX):
         return None
-    return unseal(sealed)
+    text = unseal(sealed)
+    if text is None:
+        raise unreadable_compaction()
+    return text
 
 
 def _is_summary(item: ResponseItem) -> bool:

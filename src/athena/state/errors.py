@@ -45,6 +45,15 @@ def duplicate_item(name: str, path: str) -> InvalidRequest:
     )
 
 
+def unreadable_compaction() -> InvalidRequest:
+    """A compaction of another key or of another deployment, or one that was altered: all of them look the same."""
+    return InvalidRequest(
+        "The encrypted content of a compaction could not be verified: it was changed, or is none of this gateway and key.",
+        path="input",
+        code="invalid_encrypted_content",
+    )
+
+
 def conversation_locked() -> ClientError:
     return ClientError(
         "Another process is currently operating on this conversation. Please retry in a few seconds.",

@@ -16,6 +16,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -116,7 +117,7 @@ class ResponsePlan:
     def whole(self, resolved: Resolved) -> None:
         """Everything that the request refers to is there: make the neutral request of it."""
         self.added = resolved.added
-        body = self._state.opened(resolved.body)
+        body = self._state.opened(self.owner, resolved.body)
         retained: tuple[ResponseItem, ...] = ()
         if self.compacts:
             if self.compacts == "compaction":
@@ -380,17 +381,18 @@ class ResponsesState:
             found[name] = held
         return found
 
-    def opened(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with compactions of ours readable, and without what the last of them stands for."""
+    def opened(self, owner: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with compactions of ours readable, and without what the last of them stands for. Raises where one is another
+        owner's."""
         items = body.get("input")
         if not isinstance(items, list) or not holds_compaction(items):  # `resolve` has seen that they are objects
             return body
-        return {**body, "input": opened_items(items, self._sealer.open)}
+        return {**body, "input": opened_items(items, partial(self._sealer.open, owner))}
 
-    def covering(self, sealed: str) -> str:
+    def covering(self, owner: str, sealed: str) -> str:
         """A sealed summary as that of a compaction by `context_management`, which stands for everything before it."""
-        text = self._sealer.open(sealed)
-        return sealed if text is None else self._sealer.seal(covering(text))
+        text = self._sealer.open(owner, sealed)
+        return sealed if text is None else self._sealer.seal(owner, covering(text))
 
     async def write(self, stored: StoredResponse, items: list[StoredItem], *, stores: bool) -> None:
         """Write a response that belongs to a conversation; where it is not to be stored itself, its items. The lock on the

@@ -80,6 +80,6 @@ class Shortening:
             LOG.warning("request %s: the conversation could not be compacted and is sent whole", record.request_id)
             return
         items = input_items(plan.sent)
-        item = compaction_item(item_id("cmp_", plan.id, "o", 0), configured.responses.covering(sealed))
-        told = configured.responses.opened({"input": [item]})["input"]
+        item = compaction_item(item_id("cmp_", plan.id, "o", 0), configured.responses.covering(plan.owner, sealed))
+        told = configured.responses.opened(plan.owner, {"input": [item]})["input"]
         plan.send_instead(with_summary(items, min(len(plan.added), len(items)), told), (item,))
