@@ -8,6 +8,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from athena.shells.store.store import StoreLimits
 from athena.state.errors import StoreDown
 from athena.state.values import Conversation
 from support.gateway_process import GatewayThread, running_gateway
-from support.patience import PATIENCE
+from support.patience import PATIENCE, until
 from support.postgres import PostgresServer
 from support.remembering_upstream import RememberingUpstream, config
 from support.virtual_clock import run_virtually
@@ -40,13 +41,19 @@ def upstream() -> Iterator[RememberingUpstream]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def gateway(request: pytest.FixtureRequest, upstream: RememberingUpstream, tmp_path: Path) -> Iterator[GatewayThread]:
-    settings: dict[str, Any] = {"store": {"native": False}}
+def settings(request: pytest.FixtureRequest, upstream: RememberingUpstream) -> dict[str, Any]:
+    """The configuration of a gateway on an empty store of each kind."""
+    store: dict[str, Any] = {"native": False}
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         asyncio.run(emptied(server.url))
-        settings["store"]["url"] = server.url
-    with running_gateway(config(upstream, **settings), tmp_path) as running:
+        store["url"] = server.url
+    return config(upstream, store=store)
+
+
+@pytest.fixture
+def gateway(settings: dict[str, Any], tmp_path: Path) -> Iterator[GatewayThread]:
+    with running_gateway(settings, tmp_path) as running:
         yield running
 
 
@@ -118,6 +125,47 @@ def test_a_cancelled_response_lets_the_next_one_in(
     finally:
         upstream.open_gate()
     assert said(post(client, "/responses", model="chat/m", input="two", conversation=talk)) == "heard two; spoke 0"
+
+
+def test_another_gateway_deletes_what_is_being_continued(
+    gateway: GatewayThread, client: httpx.Client, upstream: RememberingUpstream, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    first = post(client, "/responses", model="chat/m", input="one")["id"]
+    second = post(client, "/responses", model="chat/m", input="two", previous_response_id=first)["id"]
+    before = len(upstream.answered)
+    with running_gateway(settings, tmp_path) as other, ThreadPoolExecutor() as pool:
+        upstream.close_gate()
+        try:
+            asked = pool.submit(post, client, "/responses", model="chat/m", input="three", previous_response_id=second)
+            assert until(lambda: len(upstream.answered) > before)
+            for name in (first, second):
+                assert httpx.delete(f"{other.url}/v1/responses/{name}", timeout=PATIENCE).status_code == 200
+        finally:
+            upstream.open_gate()
+        third = asked.result(PATIENCE)
+        assert said(third) == "heard one | two | three; spoke 2"
+        for _ in range(2):
+            fourth = post(client, "/responses", model="chat/m", input="four", previous_response_id=third["id"])
+            assert said(fourth) == "heard one | two | three | four; spoke 3"
+
+
+def test_what_is_stored_may_continue_what_only_a_connection_knows(gateway: GatewayThread, client: httpx.Client) -> None:
+    names: list[str] = []
+    with connect(f"ws://127.0.0.1:{gateway.port}/v1/responses", open_timeout=PATIENCE) as socket:
+        for text, stores in (("one", False), ("two", True), ("three", True), ("four", False), ("five", True)):
+            body: dict[str, Any] = {"type": "response.create", "model": "chat/m", "input": text, "store": stores}
+            if names:
+                body["previous_response_id"] = names[-1]
+            socket.send(json.dumps(body))
+            while (event := json.loads(socket.recv(PATIENCE)))["type"] != "response.completed":
+                assert event["type"] != "error", event
+            names.append(event["response"]["id"])
+    last = post(client, "/responses", model="chat/m", input="six", previous_response_id=names[4])
+    assert said(last) == "heard one | two | three | four | five | six; spoke 5"
+    forked = post(client, "/responses", model="chat/m", input="6", previous_response_id=names[2])
+    assert said(forked) == "heard one | two | three | 6; spoke 3"
+    shown = client.get(f"/responses/{names[1]}/input_items?order=asc").json()["data"]
+    assert [item["content"][0]["text"] for item in shown] == ["one", "heard one; spoke 0", "two"]
 
 
 def test_a_request_that_is_refused_holds_no_lock(gateway: GatewayThread, client: httpx.Client) -> None:

@@ -159,15 +159,31 @@ class ResponsePlan:
         if not self.stores and asked.conversation is None:
             return None
         stored = self.stored(response, written)
-        if self.continued is not None and self.continued.is_gone and not asked.background:
-            # Nobody else keeps the items of a response that was deleted; one in the background has its row from the beginning.
-            given = encode_json([*self.history, *self.added])
-            stored = msgspec.structs.replace(stored, parent=None, input=given)
+        if self.continued is not None and self.stores and not asked.background:
+            # One in the background has its row from the beginning.
+            there = not self.continued.is_gone and self._state.store.glance_response(self.owner, self.continued.name)
+            if there is None:
+                return self._keep_looked_up(stored, self.continued.name)
+            stored = stored if there else self._whole(stored)
         if asked.conversation is not None or self.finish is not None:
             items = conversation_items(response, asked=asked, added=self.added)
             return self._write(stored, items)
         putting = self._state.store.begin_put(stored)
         return None if putting is None else self._state.finish(putting, asked)
+
+    def _whole(self, stored: StoredResponse) -> StoredResponse:
+        """With the items of what it continues, which nobody else keeps: that was deleted meanwhile, or only the connection knew
+        it."""
+        return msgspec.structs.replace(stored, parent=None, input=encode_json([*self.history, *self.added]))
+
+    async def _keep_looked_up(self, stored: StoredResponse, parent: str) -> dict[str, Any] | None:
+        """Keep a response once it is looked up whether what it continues is still there: another gateway may delete that."""
+
+        async def put() -> None:
+            there = await self._state.store.has_response(self.owner, parent)
+            await self._state.store.put_response(stored if there else self._whole(stored))
+
+        return await self._state.finish(put(), self.asked)
 
     def stored(self, response: dict[str, Any], written: ResponseJson) -> StoredResponse:
         """What is to be kept of a response object."""

@@ -125,6 +125,12 @@ def get_response(owner: str, name: str) -> SqlSteps[tuple[StoredResponse, float]
     return (_response(rows[0][:-1]), rows[0][-1]) if rows else None
 
 
+def has_response(owner: str, name: str) -> SqlSteps[bool]:
+    """Can a response be built on it? Also on a deleted one that others are built on."""
+    rows = yield Query("SELECT 1 FROM responses WHERE id = $1 AND owner = $2 AND upstream = ''", (name, owner))
+    return bool(rows)
+
+
 class ResponseFacts(NamedTuple):
     """What is known of a response without its content."""
 

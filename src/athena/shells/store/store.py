@@ -236,6 +236,15 @@ class Store:
             output=self.opened(response.output, name),
         )
 
+    def glance_response(self, owner: str, name: str) -> bool | None:
+        """Can a response be built on it? None where that takes longer to say than a glance, as `has_response` does."""
+        waits = self.database.waiting(name) is not None
+        return waits or self.database.glance(partial(queries.has_response, owner, name))
+
+    async def has_response(self, owner: str, name: str) -> bool:
+        """The same for sure."""
+        return await self.read(partial(queries.has_response, owner, name))
+
     async def latest(self, limit: int) -> list[queries.ResponseFacts]:
         """The newest responses of all owners: for the operator alone, never for a client."""
         return await self.read(partial(queries.latest_responses, limit))
