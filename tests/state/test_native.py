@@ -13,7 +13,7 @@ from support.patience import PATIENCE
 from support.remembering_upstream import RememberingUpstream, config
 from support.socket_client import SocketClient
 
-from .conftest import KEYS, keys
+from .conftest import KEYS, TOOL, keys
 from .test_errors import Api
 
 
@@ -100,6 +100,29 @@ def test_no_way_over_a_socket(gateway: GatewayThread, upstream: RememberingUpstr
         event = client.event()
     assert (event["status"], event["error"]["message"][: len(message)]) == (status, message)
     assert len(upstream.answered) == before
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_own_native_items_can_be_referred_to(upstream: RememberingUpstream, apis: tuple[Api, Api], stream: bool) -> None:
+    """As the AI SDK does with what is stored: reasoning, calls and messages of the answers before go by reference."""
+    alice, mallory = apis
+    asked = {"model": "native/m", "input": "use the tool word", "tools": [TOOL], "stream": stream}
+    # What a client says is no proof: it is repeated in the answer.
+    answer = alice._client.post("/v1/responses", json={**asked, "metadata": {"id": "msg_bobs"}}).text
+    number = len(upstream.answered)
+    names = [f"rs_{number}", f"msg_o{number}", f"fc_call_{number}"]
+    assert all(f'"{name}"' in answer for name in names)
+    result = {"type": "function_call_output", "call_id": f"call_{number}", "output": "found"}
+    given = {"model": "native/m", "input": [*({"type": "item_reference", "id": name} for name in names), result]}
+    assert alice("POST", "/responses", given)[0] == 200
+    assert upstream.answered[-1]["input"] == given["input"]
+    assert alice("POST", "/responses/compact", given)[0] == 200
+    for name in names:
+        status, said = mallory("POST", "/responses", {**given, "input": [{"type": "item_reference", "id": name}]})
+        assert (status, said["error"]["message"].partition(".")[0]) == (404, f"Item with id '{name}' not found")
+    for name in ("msg_bobs", f"resp_{number + 1000}", "msg_none"):
+        assert alice("POST", "/responses", {**given, "input": [{"id": names[1]}, {"id": name}]})[0] == 404
+    assert alice("POST", "/responses/compact", {"model": "native/m", "previous_response_id": [names[1]]})[0] == 400
 
 
 def test_own_native_state_can_be_compacted(apis: tuple[Api, Api]) -> None:

@@ -1,19 +1,23 @@
 """Responses that an upstream keeps itself: which upstream has which, whose they are, and the way to them.
 
 Their ids are the upstream's and their content stays there. The store notes only the id, the owner and the upstream, so that a
-gateway with keys lets nobody at another one's responses, though one key of the upstream serves all of them.
+gateway with keys lets nobody at another one's responses, though one key of the upstream serves all of them. The items of their
+answers are noted in the same way, where there are keys.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from athena.errors import ClientError
+import msgspec
+
+from athena.errors import AthenaError, ClientError
 from athena.model.events import Event, Start
 from athena.model.request import Request
 from athena.profiles import profile_for
@@ -26,7 +30,7 @@ from athena.shells.config.ready import upstream_headers, upstream_origin
 from athena.shells.gateway.client import Client, Headers
 from athena.shells.store import Store
 from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient
-from athena.state.asked import referred_ids, referred_items
+from athena.state.asked import continues, referred_ids, referred_items
 from athena.state.errors import StoreDown, conversation_not_found, item_not_found, previous_not_found
 from athena.state.values import StoredResponse
 
@@ -53,10 +57,10 @@ class NativeResponses:
         """Note the owner of a response that an upstream is asked to keep."""
         if request.dialect != "openai_responses" or request.kept is not None or request.store is False:
             return None
-        return _OwnerTap(self, record)
+        return _OwnerTap(self, record, notes_items=bool(self._config.keys))
 
     def note(self, name: str, record: RequestRecord) -> None:
-        """The upstream named a response of this request."""
+        """The upstream named a response of this request, or an item of its answer."""
         if record.upstream_dialect == "openai_responses":
             task = asyncio.get_running_loop().create_task(self._note(name, record.key, record.upstream))
             self._writing.add(task)
@@ -75,14 +79,10 @@ class NativeResponses:
 
     async def check_owner(self, owner: str, body: Mapping[str, Any]) -> None:
         """Raises where the body of a request to a gateway with keys names what another key, or nobody here, made."""
-        if not self._config.keys:
+        if not self._config.keys or not continues(body):
             return
-        previous = body.get("previous_response_id")
-        if isinstance(previous, str):
-            await self.settled()
-            if await self._upstream_of(owner, previous) is not None:
-                body = {key: value for key, value in body.items() if key != "previous_response_id"}
-        refuse_references(body)
+        await self.settled()
+        refuse_references(body, await self._store.at_upstreams(owner, referred_ids(body)))
 
     async def _upstream_of(self, owner: str, name: str) -> str | None:
         found = await self._store.response(owner, name)
@@ -139,30 +139,82 @@ class NativeResponses:
         return True
 
 
-def refuse_references(body: Mapping[str, Any]) -> None:
-    """Raises where a body names anything that an upstream may keep. Of items and conversations nobody notes whose they are."""
+def refuse_references(body: Mapping[str, Any], own: Container[str] = ()) -> None:
+    """Raises where a body names anything that an upstream may keep and that is not among the caller's `own`. Of conversations
+    nobody notes whose they are."""
     previous, conversation = body.get("previous_response_id"), body.get("conversation")
-    if previous is not None:
+    if previous is not None and not (isinstance(previous, str) and previous in own):
         raise previous_not_found(str(previous))
     if conversation is not None:
         raise conversation_not_found(next(iter(referred_ids({"conversation": conversation})), ""))
     for name in referred_items(body):
-        raise item_not_found(name)
+        if name not in own:
+            raise item_not_found(name)
 
 
 def _keeps(upstream: Upstream) -> bool:
     return upstream.dialect == "openai_responses" and profile_for(upstream.profile, upstream.dialect).store
 
 
+class _Item(msgspec.Struct, frozen=True):
+    """What is read of an item."""
+
+    id: str = ""
+
+
+class _ItemAdded(msgspec.Struct, frozen=True):
+    """The event with which an item of an answer begins, and a whole answer: what is read of either."""
+
+    type: str = ""
+    item: _Item = _Item()
+    output: list[_Item] = []
+
+
+_read = msgspec.json.Decoder(_ItemAdded).decode
+_ADDED = "response.output_item.added"
+_FRAME_END = re.compile(rb"\r?\n\r?\n")
+
+
 class _OwnerTap(Tap):
-    """Waits for the id of one answer."""
+    """Waits for the id of one answer, and for those of its items as the upstream itself names them."""
 
     sees_bytes = True
 
-    def __init__(self, natives: NativeResponses, record: RequestRecord) -> None:
+    def __init__(self, natives: NativeResponses, record: RequestRecord, *, notes_items: bool) -> None:
         self._natives = natives
         self._record = record
         self._is_noted = False
+        self._notes_items = notes_items
+        self._is_stream = False
+        self._rest = bytearray()
+        """Of a stream: the frame that is not complete yet. Of a whole answer: all of it."""
+
+    def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
+        self._rest.clear()
+        self._is_stream = headers.get("content-type", "").startswith("text/event-stream")
+
+    def upstream_bytes(self, data: bytes, now: float) -> None:
+        if self._notes_items:
+            self._rest += data
+            if self._is_stream and b"\n" in data:
+                *frames, self._rest = _FRAME_END.split(self._rest)
+                for frame in frames:
+                    if _ADDED.encode() in frame:
+                        self._note_items(frame.partition(b"data:")[2])
+
+    def upstream_end(self, failure: AthenaError | None, now: float) -> None:
+        if self._rest and not self._is_stream:
+            self._note_items(self._rest)
+        self._rest.clear()
+
+    def _note_items(self, payload: bytearray) -> None:
+        try:
+            read = _read(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return  # whoever reads the answer says so
+        for item in [read.item] if read.type == _ADDED else read.output:
+            if item.id:
+                self._natives.note(item.id, self._record)
 
     def events(self, events: tuple[Event, ...]) -> None:
         if not self._is_noted:

@@ -5,7 +5,7 @@ Every look-up names the owner beside the id: what belongs to another owner is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from athena.shells.store.database import Query, SqlRow, SqlSteps, Value
@@ -129,6 +129,16 @@ def has_response(owner: str, name: str) -> SqlSteps[bool]:
     """Can a response be built on it? Also on a deleted one that others are built on."""
     rows = yield Query("SELECT 1 FROM responses WHERE id = $1 AND owner = $2 AND upstream = ''", (name, owner))
     return bool(rows)
+
+
+def get_at_upstreams(owner: str, names: Iterable[str]) -> SqlSteps[set[str]]:
+    """Which of these responses and items an upstream keeps for the owner."""
+    found: set[str] = set()
+    for name in names:
+        rows = yield Query("SELECT 1 FROM responses WHERE id = $1 AND owner = $2 AND upstream <> ''", (name, owner))
+        if rows:
+            found.add(name)
+    return found
 
 
 class ResponseFacts(NamedTuple):

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -244,6 +244,10 @@ class Store:
     async def has_response(self, owner: str, name: str) -> bool:
         """The same for sure."""
         return await self.read(partial(queries.has_response, owner, name))
+
+    async def at_upstreams(self, owner: str, names: Iterable[str]) -> set[str]:
+        """Which of these responses and items an upstream keeps for the owner."""
+        return await self.read(partial(queries.get_at_upstreams, owner, set(names)))
 
     async def latest(self, limit: int) -> list[queries.ResponseFacts]:
         """The newest responses of all owners: for the operator alone, never for a client."""
