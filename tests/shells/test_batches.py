@@ -279,6 +279,27 @@ def test_results_are_files_that_their_client_deletes(gateway: GatewayThread) -> 
         assert client.batches.retrieve(batch.id) == done
 
 
+def test_a_list_does_not_end_at_what_is_not_there(gateway: GatewayThread) -> None:
+    """Whoever deletes what is listed while going on from page to page is told, and so is whoever names another key's."""
+    with gpt(gateway.port) as client, gpt(gateway.port, "two") as other, claude(gateway.port) as batches:
+        mine = [client.files.create(file=("x.jsonl", b"{}"), purpose="user_data").id for _ in range(3)]
+        shown = iter(client.files.list(limit=1, purpose="user_data"))
+        assert next(shown).id == mine[2]
+        assert next(shown).id == mine[1]
+        client.files.delete(mine[1])
+        with pytest.raises(openai.BadRequestError) as gone:
+            next(shown)
+        with pytest.raises(openai.BadRequestError) as foreign:
+            other.files.list(after=mine[0])
+        for told, name in ((gone, mine[1]), (foreign, mine[0])):
+            assert (told.value.param, told.value.body["message"]) == ("after", f"after: nothing with id '{name}'")  # type: ignore[index,call-overload]
+        with pytest.raises(openai.BadRequestError):
+            client.batches.list(after="batch_none")
+        for field in ("after_id", "before_id"):
+            with pytest.raises(anthropic.BadRequestError):
+                batches.messages.batches.list(**{field: "msgbatch_none"})
+
+
 def test_what_another_key_encrypted_is_an_error_of_its_own(upstream: Answering, tmp_path: Path) -> None:
     def seen(call: Callable[[], Any]) -> tuple[int, Any]:
         with pytest.raises(openai.APIStatusError) as caught:

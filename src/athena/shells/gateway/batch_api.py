@@ -123,6 +123,8 @@ class BatchApi:
 
     async def _list_messages(self, owner: str, asked: Mapping[str, str], base_url: str) -> dict[str, Any]:
         limit = _limit(asked, 20, 1000)
+        for mark in ("after_id", "before_id"):
+            await self._check_mark(owner, asked, mark)
         found = await self._batches.page(
             owner, "anthropic_messages", after=asked.get("after_id"), before=asked.get("before_id"), limit=limit + 1
         )
@@ -176,6 +178,7 @@ class BatchApi:
 
     async def _list(self, owner: str, asked: Mapping[str, str]) -> dict[str, Any]:
         limit = _limit(asked, 20, 100)
+        await self._check_mark(owner, asked, "after")
         found = await self._batches.page(owner, "openai_chat", after=asked.get("after"), before=None, limit=limit + 1)
         return openai.list_object([openai.batch_object(*each) for each in found[:limit]], has_more=len(found) > limit)
 
@@ -197,7 +200,10 @@ class BatchApi:
 
     async def _list_files(self, owner: str, asked: Mapping[str, str]) -> dict[str, Any]:
         limit = _limit(asked, 100, 1000)
-        found = await self._batches.files(owner, after=asked.get("after"), limit=limit + 1, purpose=asked.get("purpose"))
+        after = asked.get("after")
+        if after is not None and await self._batches.file(owner, after) is None:
+            raise _no_mark("after", after)
+        found = await self._batches.files(owner, after=after, limit=limit + 1, purpose=asked.get("purpose"))
         return openai.list_object([openai.file_object(file) for file in found[:limit]], has_more=len(found) > limit)
 
     async def _content(self, owner: str, name: str) -> Lines:
@@ -229,6 +235,12 @@ class BatchApi:
             metadata=asked.metadata if asked is not None else {},
         )
 
+    async def _check_mark(self, owner: str, asked: Mapping[str, str], field: str) -> None:
+        """Raises where the batch that a page of a list begins with is not there: the list would seem to end."""
+        mark = asked.get(field)
+        if mark is not None and await self._batches.get(owner, mark) is None:
+            raise _no_mark(field, mark)
+
     async def _check_room(self, size: int) -> None:
         if await self._batches.size() + size > self._max_bytes:
             raise AthenaError(
@@ -254,6 +266,10 @@ class BatchApi:
         while (part := await self._batches.part(name, position)) is not None:
             yield part
             position += 1
+
+
+def _no_mark(field: str, name: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: nothing with id '{name[:200]}'", path=field)
 
 
 def _limit(asked: Mapping[str, str], usual: int, most: int) -> int:
