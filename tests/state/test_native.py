@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,10 @@ import httpx2 as httpx
 import pytest
 
 from support.gateway_process import GatewayThread, running_gateway
-from support.patience import PATIENCE
+from support.patience import PATIENCE, until
 from support.remembering_upstream import RememberingUpstream, config
 from support.socket_client import SocketClient
+from support.upstream_talk import Talk
 
 from .conftest import KEYS, TOOL, keys
 from .test_errors import Api
@@ -123,6 +127,48 @@ def test_own_native_items_can_be_referred_to(upstream: RememberingUpstream, apis
     for name in ("msg_bobs", f"resp_{number + 1000}", "msg_none"):
         assert alice("POST", "/responses", {**given, "input": [{"id": names[1]}, {"id": name}]})[0] == 404
     assert alice("POST", "/responses/compact", {"model": "native/m", "previous_response_id": [names[1]]})[0] == 400
+
+
+def test_a_gateway_key_in_the_query_stays_here(gateway: GatewayThread, upstream: RememberingUpstream) -> None:
+    with httpx.Client(base_url=f"{gateway.url}/v1", timeout=PATIENCE, trust_env=False) as client:
+        key = f"key={KEYS['alice']}"
+        name = client.post(f"/responses?{key}", json={"model": "native/m", "input": "one"}).json()["id"]
+        assert client.get(f"/responses/{name}/input_items?limit=3&{key}&order=asc").status_code == 200
+        assert upstream.native[-1] == ("GET", f"/v1/responses/{name}/input_items?limit=3&order=asc")
+        assert client.get(f"/responses/{name}?{key}").status_code == 200
+        assert upstream.native[-1] == ("GET", f"/v1/responses/{name}")
+
+
+class Flooding(RememberingUpstream):
+    """Its stored responses have long streams."""
+
+    sent = 0
+
+    async def answer_elsewhere(self, talk: Talk) -> None:
+        await talk.head(kind="text/event-stream")
+        for _ in range(1000):
+            await talk.send(b": %b\n\n" % (b"x" * 65536))
+            self.sent += 1
+
+
+def test_a_client_that_does_not_read_stops_the_stream_of_what_an_upstream_keeps(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        upstream = stack.enter_context(Flooding())
+        value = config(upstream)
+        value["upstreams"] = {"native": value["upstreams"]["native"]}  # the only one that can have it
+        value["models"] = [{"match": "*", "use": "native/*"}]
+        running, client = stack.enter_context(running_gateway(value, tmp_path)), stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", running.port))
+        client.sendall(b"GET /v1/responses/resp_1?stream=true HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+
+        def rests() -> bool:
+            before = upstream.sent
+            time.sleep(0.3)
+            return before == upstream.sent > 0
+
+        assert until(rests)
+        assert upstream.sent < 1000, "not all of it waits for the client"
 
 
 def test_own_native_state_can_be_compacted(apis: tuple[Api, Api]) -> None:

@@ -11,9 +11,10 @@ from athena.serving.holding import RequestMemory
 from athena.shells.gateway.answers import OpenAnswers
 from athena.shells.gateway.background import QUEUED_S, Job, follow
 from athena.shells.gateway.client import Client
+from athena.shells.gateway.pieces import write_pieces
 from athena.shells.gateway.reading import ReadRequest
 from athena.shells.gateway.received import ReceivedRequest
-from athena.shells.gateway.replies import reply_json, write_pieces
+from athena.shells.gateway.replies import reply_json
 from athena.shells.gateway.shortening import Shortening
 from athena.state.stored import response_object
 from athena.wire.surrogates import encode_json

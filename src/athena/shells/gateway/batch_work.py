@@ -12,8 +12,9 @@ from athena.shells.gateway.batch_api import BatchApi, Lines, no_batches
 from athena.shells.gateway.batch_runner import BatchRunner, ServeBatched
 from athena.shells.gateway.configured import Configured
 from athena.shells.gateway.incoming import as_it_is, read_body, read_request
+from athena.shells.gateway.pieces import write_pieces
 from athena.shells.gateway.received import ReceivedRequest
-from athena.shells.gateway.replies import reply_json, write_pieces
+from athena.shells.gateway.replies import reply_json
 from athena.shells.gateway.resources import Resources
 from athena.shells.store import Store
 from athena.shells.store.batches import BatchStore

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -28,8 +28,9 @@ from athena.serving.targets import credential_header
 from athena.shells.config import Config, Upstream
 from athena.shells.config.ready import upstream_headers, upstream_origin
 from athena.shells.gateway.client import Client, Headers
+from athena.shells.gateway.pieces import write_pieces
 from athena.shells.store import Store
-from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient
+from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient, UpstreamResponse
 from athena.state.asked import continues, referred_ids, referred_items
 from athena.state.errors import StoreDown, conversation_not_found, item_not_found, previous_not_found
 from athena.state.values import StoredResponse
@@ -106,7 +107,8 @@ class NativeResponses:
             return False
         profile = profile_for(upstream.profile, upstream.dialect)
         parts = urlsplit(upstream_url(upstream.base_url, f"/v1/responses/{quote(name, safe='')}{below}"))
-        query = "&".join(part for part in (parts.query, client.query) if part)
+        asked = [pair for pair in client.query.split("&") if not pair.startswith("key=")]  # the gateway's own key
+        query = "&".join(part for part in (parts.query, *asked) if part)
         sent = [(b"accept", b"application/json, text/event-stream"), *upstream_headers(upstream, profile)]
         if key and upstream.forward_client_key:
             sent.append(credential_header(profile, key))
@@ -131,12 +133,15 @@ class NativeResponses:
                 if header in response.headers
             ]
             client.start(response.status, [*headers, *shown], None)
-            while data := await response.read():
-                client.write(data)
-            client.finish()
+            await write_pieces(_pieces(response), client, limits.client_write_s)
         finally:
             response.close()
         return True
+
+
+async def _pieces(response: UpstreamResponse) -> AsyncIterator[bytes]:
+    while data := await response.read():
+        yield data
 
 
 def refuse_references(body: Mapping[str, Any], own: Container[str] = ()) -> None:
