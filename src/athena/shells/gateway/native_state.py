@@ -191,28 +191,29 @@ class _OwnerTap(Tap):
         self._is_noted = False
         self._notes_items = notes_items
         self._is_stream = False
-        self._rest = bytearray()
+        self._pieces: list[bytes] = []
         """Of a stream: the frame that is not complete yet. Of a whole answer: all of it."""
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
-        self._rest.clear()
+        self._pieces = []
         self._is_stream = headers.get("content-type", "").startswith("text/event-stream")
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
         if self._notes_items:
-            self._rest += data
+            self._pieces.append(data)
             if self._is_stream and b"\n" in data:
-                *frames, self._rest = _FRAME_END.split(self._rest)
+                *frames, rest = _FRAME_END.split(b"".join(self._pieces))
+                self._pieces = [rest]
                 for frame in frames:
                     if _ADDED.encode() in frame:
                         self._note_items(frame.partition(b"data:")[2])
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
-        if self._rest and not self._is_stream:
-            self._note_items(self._rest)
-        self._rest.clear()
+        if self._pieces and not self._is_stream:
+            self._note_items(b"".join(self._pieces))
+        self._pieces = []
 
-    def _note_items(self, payload: bytearray) -> None:
+    def _note_items(self, payload: bytes) -> None:
         try:
             read = _read(payload)
         except (msgspec.DecodeError, UnicodeDecodeError):
