@@ -110,9 +110,14 @@ def _too_much(place: Place, fields: dict[str, Any]) -> tuple[int, Any]:
     return _code(answer)
 
 
-def _conversation(place: Place) -> dict[str, Any]:
+def _conversation(place: Place, items: int = 0) -> dict[str, Any]:
     key = {"authorization": f"Bearer {KEYS['alice']}"}
-    return {"conversation": place.client.post("/v1/conversations", json={}, headers=key).json()["id"]}
+    name = place.client.post("/v1/conversations", json={}, headers=key).json()["id"]
+    for _ in range(items):
+        item = {"role": "user", "content": "w" * (LIMIT // 10)}
+        answer = place.client.post(f"/v1/conversations/{name}/items", json={"items": [item]}, headers=key)
+        assert answer.status_code == 200
+    return {"conversation": name}
 
 
 def _broken_frame(place: Place) -> int:
@@ -159,6 +164,10 @@ ROWS: dict[str, tuple[Callable[[Place], Any], Any]] = {
     "cycle": (_cycle, (400, "previous_response_not_found")),
     "oversized history of responses": (lambda place: _too_much(place, {}), (413, "request_too_large")),
     "oversized history of a conversation": (lambda place: _too_much(place, _conversation(place)), (413, "request_too_large")),
+    "oversized conversation that was written item by item": (
+        lambda place: _code(place.ask(**_conversation(place, 40))),
+        (413, "request_too_large"),
+    ),
     "broken frame": (_broken_frame, 1007),
     "half-open socket": (_half_open, 0),
     "unknown id over a socket": (_unknown_over_socket, (400, "previous_response_not_found")),

@@ -152,18 +152,41 @@ def test_who_continues_a_response_hears_that_it_was_deleted(database: Database) 
     run(database, work)
 
 
-def test_items_from_one_on(database: Database) -> None:
+def test_items_from_the_last_compaction_on(database: Database) -> None:
     async def work(store: Store) -> None:
-        items = [StoredItem(f"i{number}", b"%d" % number) for number in range(1203)]
-        await store.put_conversation(Conversation(id="conv", owner="ann", created=5000.0), items)
         for first in (0, 3, 702, 703, 1202):
-            assert await store.items_since("conv", (b"%d" % first).__eq__, 10_000) == (items[first:], 1203)
-        assert await store.items_since("conv", lambda body: False, 10_000) == (items, 1203)
-        assert await store.items_since("conv", lambda body: body in (b"5", b"7"), 10_000) == (items[7:], 1203), (
-            "the last of them"
-        )
+            kinds = {first: "compaction", first - 1: "compaction"}
+            items = [
+                StoredItem(f"i{number}", b'{"type":"%b","number":%d}' % (kinds.get(number, "message").encode(), number))
+                for number in range(1203)
+            ]
+            name = f"conv{first}"
+            await store.put_conversation(Conversation(id=name, owner="ann", created=5000.0), items)
+            assert await store.items_since_compaction(name) == (items[first:], 1203)
+        await store.put_conversation(Conversation(id="none", owner="ann", created=5000.0), items[:1200])
+        assert await store.items_since_compaction("none") == (items[:1200], 1200)
+        await store.put_conversation(Conversation(id="empty", owner="ann", created=5000.0), [])
+        assert await store.items_since_compaction("empty") == ([], 0)
 
     run(database, work)
+
+
+@pytest.mark.parametrize("key", [None, "a key of these tests"])
+def test_no_more_items_are_read_than_a_request_may_have(database: Database, key: str | None) -> None:
+    async def work(store: Store) -> None:
+        items = [StoredItem(f"i{number}", b'"%d %b"' % (number, b"x" * 10_000)) for number in range(50)]
+        await store.put_conversation(Conversation(id="conv", owner="ann", created=5000.0), items)
+        await store.put_response(response("a", conversation="conv", position=40))
+        size = len(items[0].body) + 1
+        found, behind = await store.items_since_compaction("conv", 10 * size)
+        assert (found, behind) == (items[-11:], 50), "they are more than that, and not all"
+        assert await store.items_since_compaction("conv", 50 * size) == (items, 50)
+        (_, before, *_) = await store.chain("ann", "a", 10 * size) or [b""] * 2
+        assert before == b"[%b]" % b",".join(item.body for item in items[29:40])
+        ((_, (_, before)), *_) = await store.chain_beside("ann", "a", lambda name: None, 10 * size) or []
+        assert before == b"[%b]" % b",".join(item.body for item in items[29:40])
+
+    run(database, work, key=key)
 
 
 def _without(name: str) -> SqlSteps[None]:

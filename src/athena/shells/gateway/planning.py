@@ -101,6 +101,7 @@ async def load_history(
         memory.weighed(weight)
         record.large = record.large or size > LARGE_BODY
 
+    plan.most = limits.body_bytes
     try:
         await configured.responses.load(plan, admit, locks=locks)
     except BaseException:

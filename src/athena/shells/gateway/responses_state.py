@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -42,7 +43,7 @@ from athena.state.errors import (
 )
 from athena.state.ids import RANDOM_BYTES, RESPONSE, is_ours, new_id, place_of
 from athena.state.remembered import PartMemory, RememberedItems, StoredPart, needed_responses, stored_size
-from athena.state.resolve import Resolved, input_items, is_compaction, joined_chain, needed_parts, resolve
+from athena.state.resolve import Resolved, input_items, joined_chain, needed_parts, resolve
 from athena.state.stored import conversation_items, listed_input, shown_fields, stored_response, with_ids
 from athena.state.values import History, ResponseItem, StoredItem, StoredResponse
 from athena.wire.recall import Recall
@@ -64,7 +65,6 @@ _LOCK_S = 30.0
 """How long the lock on a conversation lasts when it is not renewed, as where its gateway was killed."""
 _RENEW_EVERY_S = 5.0
 _MOST_REFERENCES = 1000
-_MOST_ITEMS = 100_000
 
 
 class ResponsePlan:
@@ -106,6 +106,8 @@ class ResponsePlan:
         """Where the history is that of a conversation: the position behind its last item."""
         self.added: tuple[ResponseItem, ...] = ()
         """What this request adds."""
+        self.most = sys.maxsize
+        """Bytes of its history above which it is refused."""
         self.finish: Finish | None = None
         """Of a response that is made in the background: who makes it keeps its end, with the end of its stream."""
         self.continued: Continued | None = None
@@ -318,13 +320,15 @@ class ResponsesState:
             raise previous_not_found(name)  # an id that no gateway of ours made is in no store of ours
         items = self._remembered_items(plan)
         if items is not None:
-            beside: list[tuple[str, StoredPart]] | None = await self.store.chain_beside(plan.owner, name, items.known)
+            beside: list[tuple[str, StoredPart]] | None = await self.store.chain_beside(
+                plan.owner, name, items.known, plan.most
+            )
             if beside is None:
                 raise previous_not_found(name)
             beside = needed_responses(beside)
             admit(sum(stored_size(part) for _, part in beside))
             return items.chain(beside)
-        parts = await self.store.chain(plan.owner, name)
+        parts = await self.store.chain(plan.owner, name, plan.most)
         if parts is None:
             raise previous_not_found(name)
         parts = needed_parts(parts)
@@ -338,7 +342,7 @@ class ResponsesState:
             await plan.lock()
         elif await self.store.conversation(plan.owner, name) is None:
             raise conversation_not_found(name)
-        stored, plan.position = await self.store.items_since(name, is_compaction, _MOST_ITEMS)
+        stored, plan.position = await self.store.items_since_compaction(name, plan.most)
         admit(sum(len(item.body) for item in stored))
         await self._check_new_ids(plan, {each.id for each in stored})
         known = self._remembered_items(plan)

@@ -19,6 +19,10 @@ SHORT_CHAIN = 200
 """Responses that the event loop may look up itself, for as long as it takes."""
 _ITEMS = 500
 """Items of a conversation that are read together."""
+_SEALED = 32
+"""Bytes of an item that may be its encryption's and not its own: no more than that."""
+_NO_END = 1 << 62
+"""More than there are positions, or bytes."""
 _COLUMNS = "id, owner, created, parent, conversation, status, background, body, input, output, upstream, compacts, position"
 
 
@@ -173,18 +177,18 @@ class Chain(NamedTuple):
     """The items of a conversation that the oldest of them follows."""
 
 
-def _items_before(owner: str, conversation: str | None, position: int | None) -> SqlSteps[list[StoredItem] | None]:
-    """The items of its conversation that a response follows; None where the conversation is gone, or where an earlier version
-    kept the response, which did not note the position."""
+def _items_before(
+    owner: str, conversation: str | None, position: int | None, is_first: Callable[[StoredItem], bool], most: int
+) -> SqlSteps[list[StoredItem] | None]:
+    """The items of its conversation that a response follows, as `get_items_since` reads them; None where the conversation is
+    gone, or where an earlier version kept the response, which did not note the position."""
     if conversation is None:
         return []
     there = yield Query("SELECT 1 FROM conversations WHERE id = $1 AND owner = $2", (conversation, owner))
     if not there or position is None:
         return None
-    rows = yield Query(
-        "SELECT id, body FROM items WHERE conversation = $1 AND position < $2 ORDER BY position", (conversation, position)
-    )
-    return [StoredItem(item, body) for item, body in rows]
+    items, _ = yield from get_items_since(conversation, is_first, most, position)
+    return items
 
 
 _GOES_ON_FROM = "CASE WHEN r.compacts = 1 THEN NULL ELSE r.parent END"
@@ -193,9 +197,12 @@ _FOLLOWS = "CASE WHEN r.compacts = 1 THEN NULL ELSE r.conversation END"
 """The conversation whose items stand before it there."""
 
 
-def get_chain(owner: str, name: str, *, shown: bool = False) -> SqlSteps[Chain | None]:
+def get_chain(
+    owner: str, name: str, is_first: Callable[[StoredItem], bool], most: int = _NO_END, *, shown: bool = False
+) -> SqlSteps[Chain | None]:
     """The response and everything it continues, from the last compaction on; None where the response itself is not there, or
-    is not finished. `shown`: everything from the beginning, also of a response that is not finished."""
+    is not finished. `shown`: everything from the beginning, also of a response that is not finished. The items of a
+    conversation that it follows are read from the last one on that `is_first`, and up to `most` bytes."""
     only, goes_on_from, follows = "AND r.status NOT IN ('queued', 'in_progress') ", _GOES_ON_FROM, _FOLLOWS
     if shown:
         only, goes_on_from, follows = "", "r.parent", "r.conversation"
@@ -212,7 +219,7 @@ def get_chain(owner: str, name: str, *, shown: bool = False) -> SqlSteps[Chain |
     if not rows:
         return None
     parent, conversation, position = rows[0][3:]
-    before = yield from _items_before(owner, conversation, position)
+    before = yield from _items_before(owner, conversation, position, is_first, most)
     return Chain([(row[0], row[1], row[2]) for row in rows], parent is None and before is not None, before or [])
 
 
@@ -231,7 +238,13 @@ class ChainBeside(NamedTuple, Generic[_Known]):
     before: list[StoredItem]
 
 
-def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None]) -> SqlSteps[ChainBeside[_Known] | None]:
+def get_chain_beside(
+    owner: str,
+    name: str,
+    known: Callable[[str], _Known | None],
+    is_first: Callable[[StoredItem], bool],
+    most: int = _NO_END,
+) -> SqlSteps[ChainBeside[_Known] | None]:
     """The same of a finished response, without the contents of what is `known` already; that it is there, and whose it is, is
     looked up all the same."""
     rows = yield Query(
@@ -254,7 +267,7 @@ def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None
             if content:
                 contents[each] = (content[0][0], content[0][1])
     if len(contents) < len(missing):  # there are many, or somebody deletes them at this moment
-        chain = yield from get_chain(owner, name)
+        chain = yield from get_chain(owner, name, is_first, most)
         if chain is None:
             return None
         return ChainBeside([(each, (given, output)) for each, given, output in chain.parts], chain.is_whole, chain.before)
@@ -262,7 +275,7 @@ def get_chain_beside(owner: str, name: str, known: Callable[[str], _Known | None
     for each, value in found.items():
         parts.append((each, contents[each] if value is None else value))
     parent, conversation, position = rows[0][1:]
-    before = yield from _items_before(owner, conversation, position)
+    before = yield from _items_before(owner, conversation, position, is_first, most)
     return ChainBeside(parts, parent is None and before is not None, before or [])
 
 
@@ -461,25 +474,41 @@ def get_items(name: str, after: int | None, limit: int, *, newest_first: bool) -
     return [StoredItem(item, body) for item, body in rows]
 
 
-def get_items_since(name: str, is_first: Callable[[StoredItem], bool], limit: int) -> SqlSteps[tuple[list[StoredItem], int]]:
-    """The newest items in their order, from the last one on that `is_first`, or from the beginning, and the position behind
-    the last of them. The caller has looked whose conversation it is."""
+def get_items_since(
+    name: str, is_first: Callable[[StoredItem], bool], most: int = _NO_END, before: int = _NO_END
+) -> SqlSteps[tuple[list[StoredItem], int]]:
+    """The newest items in front of a position, in their order, from the last one on that `is_first`, or from the beginning, and
+    the position behind the last of them. No more are read once they hold more than `most` bytes. The caller has looked whose
+    conversation it is."""
     found: list[StoredItem] = []
-    before, behind = 1 << 62, 0
-    while len(found) < limit:
-        rows = yield Query(
-            "SELECT position, id, body FROM items WHERE conversation = $1 AND position < $2 ORDER BY position DESC LIMIT $3",
+    behind = size = 0
+    while size <= most:
+        # Their sizes first: a few of them may be larger than all that may be read.
+        places = yield Query(
+            "SELECT position, size FROM items WHERE conversation = $1 AND position < $2 ORDER BY position DESC LIMIT $3",
             (name, before, _ITEMS),
         )
-        if rows and not found:
-            behind = rows[0][0] + 1
-        for _, item, body in rows:
+        if not places:
+            break
+        if not found:
+            behind = places[0][0] + 1
+        first = places[-1][0]
+        for position, each in places:
+            size += each - _SEALED
+            if size > most:
+                first = position
+                break
+        rows = yield Query(
+            "SELECT id, body FROM items WHERE conversation = $1 AND position >= $2 AND position < $3 ORDER BY position DESC",
+            (name, first, before),
+        )
+        for item, body in rows:
             found.append(StoredItem(item, body))
             if is_first(found[-1]):
                 return found[::-1], behind
-        if len(rows) < _ITEMS:
+        if len(places) < _ITEMS:
             break
-        before = rows[-1][0]
+        before = first
     return found[::-1], behind
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 from athena.shells.store import queries
 from athena.shells.store.database import ENCRYPTED, Database, Query, SqlSteps, Value
 from athena.state.errors import StoreDown, StoreUnreadable, previous_not_found
+from athena.state.resolve import is_compaction
 from athena.state.stored import last_event
 from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
 
@@ -30,6 +32,10 @@ _SAY_AGAIN_S = 60.0
 
 _Result = TypeVar("_Result")
 _Known = TypeVar("_Known")
+
+
+def _never(item: StoredItem) -> bool:
+    return False
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,14 +259,15 @@ class Store:
         """The newest responses of all owners: for the operator alone, never for a client."""
         return await self.read(partial(queries.latest_responses, limit))
 
-    async def chain(self, owner: str, name: str) -> list[bytes] | None:
+    async def chain(self, owner: str, name: str, most: int = sys.maxsize) -> list[bytes] | None:
         """The items of a response and of all that it continues, from the last compaction on, in order, as JSON arrays: the
         input and the output of each in turn. The items of a conversation that it follows stand as an output before all of
-        them. None where it is not there.
+        them, from their last compaction on; where they are more than `most` bytes, only the newest, which are more than that.
+        None where it is not there.
 
         Raises the error of a response that is not found where the beginning is gone: the model would miss it.
         """
-        found = await self._found(name, partial(queries.get_chain, owner, name))
+        found = await self._found(name, partial(queries.get_chain, owner, name, self._compacts, most))
         if found is None:
             return None
         if not found.is_whole:
@@ -269,14 +276,15 @@ class Store:
         return [b"[]", self._joined(found.before), *parts] if found.before else parts
 
     async def chain_beside(
-        self, owner: str, name: str, known: Callable[[str], _Known | None]
+        self, owner: str, name: str, known: Callable[[str], _Known | None], most: int = sys.maxsize
     ) -> list[tuple[str, tuple[bytes, bytes] | _Known]] | None:
         """The same as the id of each response with its two arrays, or with what is `known` of it already, which is asked in
         another thread. Items of a conversation, which may change, stand under a name that is made of what they are."""
         parts = self._glanced_chain(owner, name, known)
         before: list[tuple[str, tuple[bytes, bytes] | _Known]] = []
         if parts is None:
-            found = await self._found(name, partial(queries.get_chain_beside, owner, name, known))
+            look = partial(queries.get_chain_beside, owner, name, known, self._compacts, most)
+            found = await self._found(name, look)
             if found is None:
                 return None
             if not found.is_whole:
@@ -318,11 +326,14 @@ class Store:
         """The id, input and output of each response that one is built on, in order, itself the last; also of one that is not
         finished, and where the beginning is gone. The items of a conversation that they follow stand as an input before them,
         under no id. None: it is not there."""
-        found = await self.read(partial(queries.get_chain, owner, name, shown=True))
+        found = await self.read(partial(queries.get_chain, owner, name, _never, shown=True))
         if found is None:
             return None
         turns = [(each, self.opened(given, each), self.opened(output, each)) for each, given, output in found.parts]
         return [("", self._joined(found.before), b"[]"), *turns] if found.before else turns
+
+    def _compacts(self, item: StoredItem) -> bool:
+        return is_compaction(self.opened(item.body, item.id))
 
     def _joined(self, items: list[StoredItem]) -> bytes:
         """Items of a conversation as a JSON array."""
@@ -415,14 +426,11 @@ class Store:
         found = await self.read(partial(queries.get_items, name, after, limit, newest_first=newest_first))
         return [StoredItem(item.id, self.opened(item.body, item.id)) for item in found]
 
-    async def items_since(self, name: str, is_first: Callable[[bytes], bool], limit: int) -> tuple[list[StoredItem], int]:
-        """The newest items in their order, from the last one on of whose JSON this is true, or from the beginning, and the
-        position behind the last of them. Whose conversation it is, the caller has looked."""
-
-        def begins(item: StoredItem) -> bool:
-            return is_first(self.opened(item.body, item.id))
-
-        found, behind = await self.read(partial(queries.get_items_since, name, begins, limit))
+    async def items_since_compaction(self, name: str, most: int = sys.maxsize) -> tuple[list[StoredItem], int]:
+        """The newest items in their order, from the last compaction on, or from the beginning, and the position behind the last
+        of them; where they are more than `most` bytes, only the newest, which are more than that. Whose conversation it is, the
+        caller has looked."""
+        found, behind = await self.read(partial(queries.get_items_since, name, self._compacts, most))
         return [StoredItem(item.id, self.opened(item.body, item.id)) for item in found], behind
 
     async def item(self, owner: str, name: str, conversation: str | None = None) -> tuple[StoredItem, int] | None:
