@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from athena.shells.gateway.background import follow
@@ -54,6 +55,24 @@ def test_a_stream_whose_maker_died_says_so(database: Database) -> None:
         assert not await store.add_events("resp_a", [StoredEvent(2, b"{}")]), "nothing follows the end"
 
     open_response(database, work, 5001.0)
+
+
+def test_a_stream_is_followed_without_reading_its_response_again_and_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: Store) -> None:
+        async def whole(owner: str, name: str) -> None:
+            raise AssertionError("its input and output may be large")
+
+        found = await store.response("ann", "resp_a")
+        assert found is not None
+        monkeypatch.setattr(store, "response", whole)
+        frames = follow(store, None, "ann", "resp_a", -1, FOR_EVER)
+        assert b"response.created" in await anext(frames)
+        assert await store.finish_response(msgspec.structs.replace(found, status="completed"))
+        assert [b"response.completed" in frame async for frame in frames] == [True]
+
+    open_response(database, work, 4999.0)
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])

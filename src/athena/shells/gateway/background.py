@@ -24,7 +24,7 @@ from athena.shells.gateway.responses_state import ResponsePlan
 from athena.shells.store import Store
 from athena.state.errors import StoreDown
 from athena.state.stored import last_event, response_object
-from athena.state.values import OPEN, StoredEvent, StoredItem, StoredResponse
+from athena.state.values import StoredEvent, StoredItem, StoredResponse
 from athena.wire.response_json import response_json
 from athena.wire.surrogates import encode_json
 
@@ -236,15 +236,13 @@ async def follow(
     sent, quiet_since = after, time.monotonic()
     position = 0
     while True:
-        found: StoredResponse | None = None
         if job is not None:
             is_over = job.is_over
             events = job.events[position:]
             position += len(events)
         else:
-            # It is read before its events, so that the events of one that is over are all of them.
-            found = await store.response(owner, name)
-            is_over = found is None or found.status not in OPEN
+            # It is looked at before its events, so that the events of one that is over are all of them.
+            is_over = not await store.is_open(owner, name)
             events = await store.events(name, sent)
         for event in events:
             if event.number > sent:
@@ -254,7 +252,7 @@ async def follow(
                     return
         if is_over and not events:
             if job is None:
-                async for frame in _missing_end(store, found, name, sent):
+                async for frame in _missing_end(store, await store.response(owner, name), name, sent):
                     yield frame
             return
         if time.monotonic() - quiet_since > keep_alive_s:

@@ -129,6 +129,12 @@ def get_response(owner: str, name: str) -> SqlSteps[tuple[StoredResponse, float]
     return (_response(rows[0][:-1]), rows[0][-1]) if rows else None
 
 
+def get_status(owner: str, name: str) -> SqlSteps[tuple[str, float] | None]:
+    """How far a response is, and until when its maker is taken for alive: without its content."""
+    rows = yield Query("SELECT status, lease FROM responses WHERE id = $1 AND owner = $2 AND deleted = 0", (name, owner))
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
 def has_response(owner: str, name: str) -> SqlSteps[bool]:
     """Can a response be built on it? Also on a deleted one that others are built on."""
     rows = yield Query("SELECT 1 FROM responses WHERE id = $1 AND owner = $2 AND upstream = ''", (name, owner))

@@ -19,7 +19,7 @@ from athena.shells.store.database import ENCRYPTED, Database, Query, SqlSteps, V
 from athena.state.errors import StoreDown, StoreUnreadable, previous_not_found
 from athena.state.resolve import is_compaction
 from athena.state.stored import last_event
-from athena.state.values import Conversation, StoredEvent, StoredItem, StoredResponse
+from athena.state.values import OPEN, Conversation, StoredEvent, StoredItem, StoredResponse
 
 LOG = logging.getLogger("athena")
 _DAY = 86400.0
@@ -231,16 +231,21 @@ class Store:
         if found is None:
             return None
         response, lease = found
-        status = response.status
-        if status in ("queued", "in_progress") and lease < self._clock():
-            status = "failed"
         return msgspec.structs.replace(
             response,
-            status=status,
+            status="failed" if self._is_lost(response.status, lease) else response.status,
             body=self.opened(response.body, name),
             input=self.opened(response.input, name),
             output=self.opened(response.output, name),
         )
+
+    async def is_open(self, owner: str, name: str) -> bool:
+        """Is it still being made? Who asks again and again need not have all of it read each time."""
+        found = await self.read(partial(queries.get_status, owner, name))
+        return found is not None and found[0] in OPEN and not self._is_lost(*found)
+
+    def _is_lost(self, status: str, lease: float) -> bool:
+        return status in OPEN and lease < self._clock()
 
     def glance_response(self, owner: str, name: str) -> bool | None:
         """Can a response be built on it? None where that takes longer to say than a glance, as `has_response` does."""
