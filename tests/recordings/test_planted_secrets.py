@@ -3,6 +3,7 @@ same events as before."""
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 
@@ -20,6 +21,15 @@ from athena.wire.surrogates import encode_json
 from formats.case_files import case_files, load
 from support.planted_secrets import Planter, pieces, planted_answer, planted_request, surviving
 from support.recorded import DIALECTS, Recorded, cut
+
+
+@functools.cache
+def _world() -> Recorded:
+    """One for all tests: to read every format takes seconds."""
+    return Recorded(
+        *({"match": f"format/{name}", "use": "openai_chat/m", "format": name} for name in format_names()),
+        {"match": "prompted", "use": "openai_chat/m", "tools": "prompted"},
+    )
 
 
 def _told(recording: Recording) -> str:
@@ -70,10 +80,7 @@ def test_nothing_is_left_of_secrets_in_any_place(upstream: str, stream: bool) ->
 
 @pytest.mark.parametrize("number", range(4))
 def test_nothing_is_left_of_secrets_in_calls_as_text(number: int) -> None:
-    world = Recorded(
-        *({"match": f"format/{name}", "use": "openai_chat/m", "format": name} for name in format_names()),
-        {"match": "prompted", "use": "openai_chat/m", "tools": "prompted"},
-    )
+    world = _world()
     for place, name in enumerate([*format_names(), "prompted"]):
         if place % 4 != number:
             continue
@@ -101,8 +108,7 @@ DAMAGED = ("mistral_args", "ARGS missing, blanks around the name, the token's br
 
 @pytest.mark.parametrize("number", range(4))
 def test_calls_of_every_format_stay_themselves_when_redacted(number: int) -> None:
-    names = format_names()
-    world = Recorded(*({"match": f"format/{name}", "use": "openai_chat/m", "format": name} for name in names))
+    names, world = format_names(), _world()
     unlike, tried = [], 0
     for path in case_files():
         for at, case in enumerate(load(path).case if path.stem in names else []):
