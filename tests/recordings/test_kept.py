@@ -104,6 +104,13 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         assert archive.count() == 0
 
 
+def test_a_name_that_a_client_chose_is_given_to_nobody_else(tmp_path: Path) -> None:
+    with Archive(tmp_path / "state" / DATABASE) as archive:
+        names = [row.id for row in archive.add([named("req_1"), named("req_1.3"), named("req_1")])]
+        assert len(set(names)) == 3
+        assert [archive.load(name) is not None for name in names] == [True] * 3
+
+
 def growing_session(turns: int) -> Iterator[tuple[Parted, int]]:
     """Turns of an agent, each with all turns before it, a header that differs each time, and a mark that moves; with the
     bytes that are new in each. The bodies are put together as bytes: ten thousand of them as JSON would take an hour."""

@@ -19,7 +19,7 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -221,9 +221,14 @@ class Archive:
         there = {place for (place,) in self._database.execute(query, (group,))}
         for place, (name, *values) in enumerate(rows):
             if place not in there:
-                number = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
-                names[place] = f"{name}.{number}"
-                self._database.execute(_INSERT + _VALUES, (names[place], *values))
+                first = self._database.execute("SELECT coalesce(max(number), 0) + 1 FROM exchanges").fetchone()[0]
+                # A client may have chosen such a name as well.
+                tried = (f"{name}.{number}" for number in count(first))
+                names[place] = next(each for each in tried if self._is_new((each, *values)))
+
+    def _is_new(self, row: tuple[Any, ...]) -> bool:
+        """Keep the row unless there is one of its name."""
+        return self._database.execute(_INSERT + _VALUES, row).rowcount == 1
 
     def _settings_blob(self, settings: bytes) -> int:
         number = self._settings.get(settings)
