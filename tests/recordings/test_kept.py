@@ -51,7 +51,8 @@ from athena.shells.cli import cli, record
 from athena.shells.config import RecordSettings, hash_key
 from athena.shells.migrations import scripts
 from athena.shells.recorder import sources
-from athena.shells.recorder.archive import Archive, _unpacked
+from athena.shells.recorder.archive import Archive
+from athena.shells.recorder.packing import unpack
 from athena.shells.recorder.recorder import DATABASE, Recorder
 from athena.shells.recorder.ring import Ring, live_row
 from athena.shells.recorder.sources import GatewaySource
@@ -391,7 +392,7 @@ def test_what_is_deleted_is_gone_from_what_was_written_with_it(tmp_path: Path) -
             del left[name]
             assert archive.delete([name]) == 1
             heads = archive._database.execute("SELECT heads FROM groups").fetchall()
-            assert all(name.encode() not in _unpacked(packed) for (packed,) in heads)
+            assert all(name.encode() not in unpack(packed) for (packed,) in heads)
         assert archive._database.execute("SELECT count(*) FROM groups").fetchone()[0] == 0
 
 

@@ -23,7 +23,7 @@ from athena.serving.record import RequestRecord
 from athena.serving.settings import Retries
 from athena.serving.shared import AnswerSettings
 from athena.serving.tap import Asked
-from athena.shells.recorder.archive import _packed_streams, _unpacked_streams
+from athena.shells.recorder.packing import pack_streams, unpack_streams
 from support.examples import examples
 
 
@@ -132,7 +132,7 @@ def test_texts_alone_are_recorded_as_the_records_they_stand_for(
         assert secret.encode() not in one.upstream_bytes + one.client_bytes
         assert msgspec.json.encode(secret)[1:-1] not in one.upstream_bytes + one.client_bytes
     kept = [taps[0].parted(sorted(secrets)).streams, None, taps[1].parted(()).streams]
-    assert _unpacked_streams(_packed_streams(kept)) == kept, "as an archive keeps it"
+    assert unpack_streams(pack_streams(kept)) == kept, "as an archive keeps it"
 
 
 PIECES = [b"words ", b"sk-plain-", b"1234", "schl\u00fcssel".encode(), b'a \\"quoted\\" secret', b"\\u0073k-plain-1234", b"\\n"]

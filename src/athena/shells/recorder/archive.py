@@ -15,8 +15,6 @@ import hashlib
 import os
 import sqlite3
 import sys
-import zlib
-from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
@@ -27,24 +25,28 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from athena.errors import AthenaError
-from athena.recording import file
 from athena.recording.deltas import delta, restored
 from athena.recording.filters import Filter, Placed, Position, page_of
-from athena.recording.grouped import Group, Heads, parts_of, told_streams
+from athena.recording.grouped import Group, parts_of
 from athena.recording.lines import Recording
-from athena.recording.parted import OrderedStreams, Parted, Streams, joined, opened
+from athena.recording.parted import Parted, Streams, joined, opened
 from athena.recording.show import row_of
 from athena.recording.view import ExchangeRow
-from athena.serving.sessions import Belonging
 from athena.shells.migrations import migrate_sqlite, scripts
 from athena.shells.own_files import check_directory, check_own, open_own, own_directory
+from athena.shells.recorder.packing import (
+    GroupHeads,
+    heads_of,
+    older,
+    opened_at,
+    pack,
+    pack_group,
+    pack_streams,
+    unpack,
+    unpack_streams,
+    without_heads,
+)
 
-_LEVEL = 1
-_RAW = -15
-"""The window of what is packed without a header and a checksum."""
-_SMALL = 8 * 1024
-_LARGE = 16 * 1024
-"""Bytes up to which a small window is enough, and from which on the dictionary is of no use."""
 _CACHED = 64
 _CACHED_BYTES = 48 * 1024 * 1024
 """Bodies that are remembered so that the next request of their session is told by them."""
@@ -63,30 +65,9 @@ _LAST_LETTER = chr(sys.maxunicode)
 _ALL = Filter()
 _ROW = "name, row, size, grouped, place"
 """The columns of which a row of a list is made."""
-Groups: TypeAlias = dict[int, Heads | list[Recording | None]]
+Groups: TypeAlias = dict[int, GroupHeads]
 _INSERT = "INSERT OR IGNORE INTO exchanges (name, at, session, weight, parts, size, grouped, place, row, lines) VALUES "
 _VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, x'', x'')"
-_DICTIONARY = (
-    b'{"line":"recording","id":"req_","athena":"","at":17,"clock":1,"program":"claude-cli/2.1","session":"","agent":""}\n'
-    b'{"line":"request","body":{},"path":"/v1/messages","dialect":"anthropic_messages","headers":{"user-agent":"","accept":"*/*"'
-    b',"content-type":"application/json","anthropic-version":"2023-06-01","content-length":"'
-    b'{"line":"attempt","t":0.0,"target":0,"path":"/v1/chat/completions","headers":{"content-type":"application/json","accept":'
-    b'"text/event-stream"},"body":{"text":""},"created":17,"input_tokens":1}\n{"line":"head","t":0.1,"status":200,"headers":{'
-    b'{"line":"client_head","t":0.1,"status":200,"headers":{"content-type":"text/event-stream; charset=utf-8","cache-control":'
-    b'"no-cache","x-accel-buffering":"no","request-id":"req_","x-request-id":"req_"}}\n'
-    b'{"line":"read","t":0.1,"body":{"text":"data: {\\"id\\":\\"\\",\\"object\\":\\"chat.completion.chunk\\",\\"created\\":17,'
-    b'\\"model\\":\\"\\",\\"choices\\":[{\\"index\\":0,\\"delta\\":{\\"content\\":\\"\\"},\\"finish_reason\\":null}]}\\n\\n"}}\n'
-    b'{"line":"write","t":0.1,"body":{"text":"event: content_block_delta\\ndata: {\\"type\\":\\"content_block_delta\\",'
-    b'\\"index\\":0,\\"delta\\":{\\"type\\":\\"text_delta\\",\\"text\\":\\"\\"}}\\n\\n"}}\n{"line":"end","t":0.1}\n'
-    b'{"line":"outcome","record":{"request_id":"req_","dialect":"anthropic_messages","model":"","upstream":"","upstream_dialect":'
-    b'"openai_chat","upstream_model":"","stream":true,"tools":1,"calls":0,"attempts":1,"status":200,"outcome":"ok",'
-    b'"input_tokens":1,"output_tokens":1,"chunks":1,"first_byte_ms":1.0,"duration_ms":1.0,"own_us_per_chunk":1.0},"details":{'
-    b'{"role":"user","content":[{"type":"text","text":""}]},{"role":"assistant","content":[{"type":"tool_use","id":"toolu_","name"'
-    b':"","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_","content":""}]}'
-    b'{"role":"assistant","content":null,"tool_calls":[{"id":"call_","type":"function","function":{"name":"","arguments":"{'
-    b'{"id":"","at":17,"state":"done","verdict":"ok","program":"","session":"","agent":"","parent":"","key":"","dialect":"","path"'
-)
-"""What most recordings say, so that small blobs pack well. It is part of the form: another one needs a migration."""
 
 
 class Archive:
@@ -191,7 +172,7 @@ class Archive:
         members = group.members
         number = self._database.execute(
             "INSERT INTO groups (uses, heads, streams) VALUES (?, ?, ?)",
-            (len(members), _packed(group.heads), _packed_group(group.begin, group.plain, [each.streams for each in members])),
+            (len(members), pack(group.heads), pack_group(group.begin, group.plain, [each.streams for each in members])),
         ).lastrowid
         assert number is not None
         rows = [self._member(recording, number, place) for place, recording in enumerate(members)]
@@ -266,7 +247,7 @@ class Archive:
         if known is not None:
             return int(known[0])
         number = self._database.execute(
-            "INSERT INTO blobs (digest, base, uses, data) VALUES (?, ?, 0, ?)", (digest, base, _packed(told))
+            "INSERT INTO blobs (digest, base, uses, data) VALUES (?, ?, 0, ?)", (digest, base, pack(told))
         ).lastrowid
         assert number is not None
         if base is not None:
@@ -345,17 +326,10 @@ class Archive:
         if uses == len(places):
             self._database.execute("DELETE FROM groups WHERE number = ?", (group,))
             return
-        plain = _unpacked(heads)
-        if plain.startswith(_JSON):
-            left = msgspec.json.encode([None if place in places else head for place, head in enumerate(_read_raw(plain))])
-        else:
-            told = _read_heads(plain)
-            told.heads = [None if place in places else head for place, head in enumerate(told.heads)]
-            left = msgspec.msgpack.encode(told)
-        others = [None if place in places else each for place, each in enumerate(_unpacked_streams(streams))]
+        others = [None if place in places else each for place, each in enumerate(unpack_streams(streams))]
         self._database.execute(
             "UPDATE groups SET uses = ?, heads = ?, streams = ? WHERE number = ?",
-            (uses - len(places), _packed(left), _packed_streams(others), group),
+            (uses - len(places), without_heads(heads, places), pack_streams(others), group),
         )
 
     def _let_go(self, blob: int | None) -> None:
@@ -436,14 +410,14 @@ class Archive:
         """What a list shows of an exchange, by the columns `_ROW`; `groups` remembers those that were read just now."""
         name, row, size, group, place = told
         if group is None:
-            return _read_row(_unpacked(row))
+            return _read_row(unpack(row))
         heads = groups.get(group)
         if heads is None:
             (packed,) = self._database.execute("SELECT heads FROM groups WHERE number = ?", (group,)).fetchone()
             if len(groups) >= _GROUPS_READ:
                 groups.clear()
-            heads = groups[group] = _heads_of(packed)
-        bare, _ = _opened(heads, place, _NO_STREAMS)
+            heads = groups[group] = heads_of(packed)
+        bare, _ = opened_at(heads, place, _NO_STREAMS)
         return msgspec.structs.replace(row_of(bare, size=size), id=name)
 
     def load(self, name: str) -> Recording | None:
@@ -456,13 +430,13 @@ class Archive:
             packed, packed_streams, parts, group, place = found
             settings, *bodies = map(self._body, _numbers(parts))
             if group is None:
-                bare, streams = _older(packed, packed_streams)
+                bare, streams = older(packed, packed_streams)
             else:
                 query = "SELECT heads, streams FROM groups WHERE number = ?"
                 heads, packed_streams = self._database.execute(query, (group,)).fetchone()
-                kept = _unpacked_streams(packed_streams)[place]
+                kept = unpack_streams(packed_streams)[place]
                 assert kept is not None
-                bare, streams = _opened(_heads_of(heads), place, kept)
+                bare, streams = opened_at(heads_of(heads), place, kept)
         return joined(bare, settings, bodies, streams)
 
     @contextlib.contextmanager
@@ -502,7 +476,7 @@ class Archive:
         at: int | None = blob
         while at is not None:
             at, data = self._database.execute("SELECT base, data FROM blobs WHERE number = ?", (at,)).fetchone()
-            told.append(_unpacked(data))
+            told.append(unpack(data))
         body = told.pop()
         while told:
             body = restored(body, told.pop())
@@ -519,31 +493,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 _read_row = msgspec.json.Decoder(ExchangeRow).decode
-_read_recordings = msgspec.json.Decoder(list[Recording | None]).decode
-_read_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-
-_JSON = b"["
 _NO_STREAMS = Streams(0.0)
-
-
-_read_heads = msgspec.msgpack.Decoder(Heads).decode
-
-
-def _heads_of(packed: bytes) -> Heads | list[Recording | None]:
-    plain = _unpacked(packed)
-    return _read_recordings(plain) if plain.startswith(_JSON) else _read_heads(plain)
-
-
-def _opened(heads: Heads | list[Recording | None], place: int, streams: Streams) -> tuple[Recording, Streams]:
-    """The exchange at this place as a recording without its parts, and its streams."""
-    if isinstance(heads, list):
-        bare = heads[place]
-        assert bare is not None
-        return bare, streams
-    kept = heads.heads[place]
-    assert kept is not None
-    return opened(kept.head, Belonging(*kept.whose), streams, heads.fields)
 
 
 def named_row(name: str, recording: Parted) -> ExchangeRow:
@@ -554,99 +504,3 @@ def named_row(name: str, recording: Parted) -> ExchangeRow:
 
 def _numbers(parts: str) -> list[int]:
     return msgspec.json.decode(parts, type=list[int])
-
-
-def _packed(data: bytes) -> bytes:
-    """For texts that are short and much like all others."""
-    small = len(data) < _SMALL
-    packer = zlib.compressobj(_LEVEL, wbits=13 if small else 15, memLevel=6 if small else 8, zdict=_DICTIONARY)
-    return packer.compress(data) + packer.flush()
-
-
-def _unpacked(data: bytes) -> bytes:
-    return zlib.decompressobj(zdict=_DICTIONARY).decompress(data)
-
-
-def _packed_streams(group: Sequence[Streams | None]) -> bytes:
-    """The streams of a group. Moments are numbers without a pattern, and texts without what stood around them are words: both
-    take long to pack and become little shorter."""
-    return _packed_group(*told_streams(group), group)
-
-
-def _packed_group(begin: int, plain: bytes, group: Sequence[Streams | None]) -> bytes:
-    # A smaller table of places than usual: to move it on with the window takes longer than it saves. And no checksum: the
-    # database is as sound as its disk.
-    large = len(plain) > _LARGE
-    packer = zlib.compressobj(_LEVEL, wbits=_RAW, memLevel=6) if large else zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
-    packed = packer.compress(plain) + packer.flush()
-    times = [_as_bytes(each.times) if each is not None else b"" for each in group]
-    texts = [each.texts if each is not None else b"" for each in group]
-    return msgspec.msgpack.encode(_PackedStreams(begin, packed, times, texts, large))
-
-
-class _PackedStreams(msgspec.Struct, array_like=True):
-    """The streams of a group as they are kept."""
-
-    begin: int
-    """Where in what is packed the bytes of the streams begin, and what is told of them ends."""
-    packed: bytes
-    times: Sequence[bytes | list[float]]
-    """As `_as_bytes` has them, or as earlier versions kept them."""
-    texts: list[bytes] = []
-    """Missing where they stand among the bytes, as earlier versions kept them."""
-    is_raw: bool = False
-    """Is it packed without a header and a checksum?"""
-
-
-def _as_bytes(times: Sequence[float]) -> bytes:
-    """The moments as numbers of eight bytes: to tell them one by one takes longer, and more room."""
-    numbers = times if isinstance(times, array) else array("d", times)
-    if sys.byteorder == "big":
-        numbers = array("d", numbers)
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _as_times(kept: bytes | list[float]) -> Sequence[float]:
-    numbers = array("d", kept)
-    if sys.byteorder == "big" and isinstance(kept, bytes):
-        numbers.byteswap()
-    return numbers
-
-
-_read_group = msgspec.msgpack.Decoder(list[tuple[Streams, int] | None]).decode
-_read_packed = msgspec.msgpack.Decoder(_PackedStreams).decode
-
-
-def _unpacked_streams(data: bytes) -> list[Streams | None]:
-    """The streams of a group."""
-    kept = _read_packed(data)
-    plain = zlib.decompress(kept.packed, _RAW) if kept.is_raw else _unpacked(kept.packed)
-    at = kept.begin
-    found: list[Streams | None] = []
-    for place, told in enumerate(_read_group(plain[:at])):
-        if told is None:
-            found.append(None)
-            continue
-        streams, size = told
-        times, texts = _as_times(kept.times[place]), kept.texts[place] if kept.texts else b""
-        found.append(msgspec.structs.replace(streams, data=plain[at : at + size], times=times, texts=texts))
-        at += size
-    return found
-
-
-_read_streams = msgspec.msgpack.Decoder(Streams).decode
-_read_ordered = msgspec.msgpack.Decoder(OrderedStreams).decode
-
-
-def _older(packed: bytes, packed_streams: bytes | None) -> tuple[Recording, Streams]:
-    """An exchange as earlier versions kept it, without a group."""
-    (bare,) = file.decode(_unpacked(packed))
-    if packed_streams is None:
-        # Made before streams were kept apart: reads and writes stand among the lines.
-        parted = Parted.of(bare)
-        return opened(parted.head, parted.about.whose, parted.streams)
-    rest, times, *form = msgspec.msgpack.decode(packed_streams)
-    if form:  # since there are steps
-        return bare, msgspec.structs.replace(_read_streams(_unpacked(rest)), times=times)
-    return bare, msgspec.structs.replace(_read_ordered(_unpacked(rest)), times=times).steps()
