@@ -576,6 +576,33 @@ def test_enter_opens_what_was_chosen_after_a_click_on_a_filter(tab: Watched) -> 
     tab.assert_clean()
 
 
+def test_the_address_holds_search_and_grouping_wherever_a_link_leads(tab: Watched) -> None:
+    shown = "?q=verdict%3Arepaired&by=sessions"
+    page = tab.open(f"#/{shown}")
+    page.wait_for_selector(".session")
+    page.click('.row[data-id="req_0018"]')
+    page.wait_for_selector(".step")
+    page.keyboard.press("2")
+    page.click(".pane-calls a.jump >> nth=0")
+    page.wait_for_selector(".step.on")
+    assert page.evaluate("location.hash").startswith("#/x/req_0018/lanes/")
+    assert page.evaluate("location.hash").endswith(shown)
+    page.click("text=Health")
+    page.wait_for_selector(".health-card")
+    assert page.evaluate("location.hash") == f"#/health{shown}"
+    tab.open(f"#/health{shown}")
+    page.wait_for_selector(".session")
+    page.keyboard.press("s")
+    page.wait_for_selector(".session", state="detached")
+    assert page.evaluate("location.hash") == "#/health?q=verdict%3Arepaired"
+    page.keyboard.press("s")
+    page.wait_for_selector(".session")
+    page.click("a.brand")
+    wait_until(page, "location.hash === '#/?by=sessions'")
+    assert page.input_value("input.search") == ""
+    tab.assert_clean()
+
+
 def test_a_click_opens_the_row_on_which_it_began(tab: Watched, server: InspectorServer) -> None:
     """A busy gateway's list moves all the time: neither a click nor the focus may get lost by that."""
     server.rows = [*rows(), *(row(number, at=AT - number) for number in range(60, 90))]

@@ -54,10 +54,11 @@ export function fits(row, filters) {
 
 export class ExchangeList {
   /** `onDraw` is told when the list shows something else. */
-  constructor({ onOpen, onSearch, onDraw }) {
+  constructor({ onOpen, onSearch, onMode, onDraw }) {
     this.rows = new Map();
     this.onOpen = onOpen;
     this.onSearch = onSearch;
+    this.onMode = onMode;
     this.onDraw = onDraw;
     this.filters = {};
     this.search = "";
@@ -74,7 +75,7 @@ export class ExchangeList {
     this.news = null;
     this.body = h("div.rows", { role: "listbox", "aria-label": "exchanges", tabindex: "0" });
     this.quick = QUICK.map(([search, label]) => h("button.chip", { type: "button", data: { search }, onclick: () => this.onSearch(search) }, label));
-    this.modes = [["time", "By time"], ["sessions", "Sessions"]].map(([mode, label]) => h("button.chip", { type: "button", data: { mode }, onclick: () => this.setMode(mode) }, label));
+    this.modes = [["time", "By time"], ["sessions", "Sessions"]].map(([mode, label]) => h("button.chip", { type: "button", data: { mode }, onclick: () => this.onMode(mode) }, label));
     this.element = h("nav.list", { "aria-label": "exchanges" }, h("div.list-head", h("div.chips", { role: "group", "aria-label": "filter" }, this.quick), h("div.chips", { role: "group", "aria-label": "grouping" }, this.modes)), this.body);
     this.drawHead();
     // Who points at a row keeps it under the pointer while others come above it; who leaves sees the newest again.

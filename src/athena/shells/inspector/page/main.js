@@ -31,7 +31,7 @@ const KEYS = [
 
 const SHARED_KEYS = [["j  k", "next and previous step"], ...KEYS.filter(([keys]) => ["f", "1 … 6", "n  p", "b", "?"].includes(keys))];
 
-/** The address after the `#`: `/x/ID/TAB/STEP?q=SEARCH`. */
+/** The address after the `#`: `/x/ID/TAB/STEP?q=SEARCH&by=sessions`. */
 export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
   const parts = path.split("/").filter(Boolean).map((part) => {
@@ -41,21 +41,23 @@ export function parseRoute(hash) {
       return part;
     }
   });
-  const search = new URLSearchParams(query).get("q") || "";
+  const given = new URLSearchParams(query);
+  const shown = { search: given.get("q") || "", by: given.get("by") === "sessions" ? "sessions" : "time" };
   if (parts[0] === "x" && parts[1]) {
     const step = /^\d+$/.test(parts[3] || "") ? Number(parts[3]) : null;
-    return { name: "exchange", id: parts[1], tab: TABS.includes(parts[2]) ? parts[2] : "lanes", step, search };
+    return { name: "exchange", id: parts[1], tab: TABS.includes(parts[2]) ? parts[2] : "lanes", step, ...shown };
   }
-  if (parts[0] === "conversations") return { name: "talks", id: parts[1] || "", search };
-  return { name: parts[0] === "health" ? "health" : "list", search };
+  if (parts[0] === "conversations") return { name: "talks", id: parts[1] || "", ...shown };
+  return { name: parts[0] === "health" ? "health" : "list", ...shown };
 }
 
-export function formatRoute({ name, id, tab, step, search }) {
+export function formatRoute({ name, id, tab, step, search, by }) {
   let path = "#/";
   if (name === "health") path = "#/health";
   if (name === "talks") path = `#/conversations${id ? `/${encodeURIComponent(id)}` : ""}`;
   if (name === "exchange") path = `#/x/${encodeURIComponent(id)}/${tab}${step !== null && step !== undefined ? `/${step}` : ""}`;
-  return search ? `${path}?${new URLSearchParams({ q: search })}` : path;
+  const query = String(new URLSearchParams({ ...(search ? { q: search } : {}), ...(by === "sessions" ? { by } : {}) }));
+  return query ? `${path}?${query}` : path;
 }
 
 const FOLLOW_MS = 700;
@@ -74,7 +76,7 @@ class Page {
     this.live = h("span.live", { role: "status" }, "…");
     this.flight = h("span.pill.soft", { hidden: true });
     this.search = h("input.search", { type: "search", placeholder: "Search: kimi  model:qwen  repaired:yes  outcome:error", "aria-label": "search the exchanges", spellcheck: "false", autocomplete: "off" });
-    this.list = new ExchangeList({ onOpen: (id) => this.go({ name: "exchange", id, tab: "lanes", step: null }), onSearch: (search) => this.go({ ...this.route, search }), onDraw: () => this.countFigures() });
+    this.list = new ExchangeList({ onOpen: (id) => this.go({ name: "exchange", id, tab: "lanes", step: null }), onSearch: (search) => this.go({ ...this.route, search }), onMode: (by) => this.go({ ...this.route, by }, true), onDraw: () => this.countFigures() });
     this.view = null;
     this.figures = [];
     this.inFlight = new Set();
@@ -82,11 +84,12 @@ class Page {
   }
 
   begin() {
-    const brand = h("a.brand", { href: "#/" }, h("b", "athena"), h("span", "inspector"));
+    const brand = h("a.brand", { href: "#/", data: { search: "" } }, h("b", "athena"), h("span", "inspector"));
     const tools = h("div.header-tools", h("a.chip", { href: "#/conversations" }, "Conversations"), h("a.chip", { href: "#/health" }, "Health"), h("button.chip", { type: "button", title: "t", onclick: () => this.nextTheme() }, this.themeName = h("span", "theme")), h("button.chip", { type: "button", title: "?", "aria-label": "help", onclick: () => this.help() }, "?"));
     fill(document.body, h("header.top", brand, this.live, this.search, this.flight, h("span.grow"), tools), h("div.frame", this.list.element, this.main));
     this.useTheme();
     addEventListener("hashchange", () => this.show());
+    addEventListener("click", (event) => this.followLink(event));
     addEventListener("keydown", (event) => this.key(event));
     let typing = 0;
     this.search.addEventListener("input", () => {
@@ -178,12 +181,26 @@ class Page {
   // -- views -----------------------------------------------------------------------------------------------------------------
 
   go(next, replace = false) {
-    const target = formatRoute({ search: this.list.search, ...next });
+    const target = this.address(next);
     if (location.hash === target) return;
     if (replace) {
       history.replaceState(null, "", target);
       this.show();
     } else location.hash = target;
+  }
+
+  /** Where something of this page is found again, with the list beside it as it is now. */
+  address(next) {
+    return formatRoute({ search: this.list.search, by: this.list.mode, ...next });
+  }
+
+  /** A link leads to something and leaves the list as it is, unless it is about the list. */
+  followLink(event) {
+    const link = event.target.closest?.("a[href^='#']");
+    if (!link || event.defaultPrevented || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    const { search, by: _, ...next } = parseRoute(link.getAttribute("href"));
+    this.go(search || "search" in link.dataset ? { ...next, search } : next);
   }
 
   async show(again = false) {
@@ -195,6 +212,7 @@ class Page {
       if (this.search.value !== next.search) this.search.value = next.search;
       this.list.load(next.search).catch((error) => this.failed(error));
     }
+    if (next.by !== this.list.mode) this.list.setMode(next.by);
     this.list.select(next.name === "exchange" ? next.id : "");
     const same = !again && this.view !== null && before.name === next.name && before.id === next.id;
     if (same && next.name === "exchange") {
@@ -236,7 +254,7 @@ class Page {
       step: this.route.step,
       onRoute: (tab, step) => {
         this.route = { ...this.route, tab, step };
-        history.replaceState(null, "", formatRoute({ ...this.route, name: "exchange", id: wanted.id, search: this.list.search }));
+        history.replaceState(null, "", this.address({ name: "exchange", id: wanted.id, tab, step }));
       },
       onGone: () => this.go({ name: "list" }),
     });
@@ -270,7 +288,7 @@ class Page {
   }
 
   back() {
-    return h("a.back", { href: formatRoute({ name: "list", search: this.list.search }) }, "‹ all exchanges");
+    return h("a.back", { href: "#/" }, "‹ all exchanges");
   }
 
   showStart() {
@@ -283,7 +301,7 @@ class Page {
   }
 
   overview() {
-    this.figures = FIGURES.map(([name, search]) => h("a.figure", { href: formatRoute({ name: "list", search }) }, h("b"), h("span", name)));
+    this.figures = FIGURES.map(([name, search]) => h("a.figure", { href: formatRoute({ name: "list", search }), data: { search } }, h("b"), h("span", name)));
     this.countFigures();
     return h("div.figures.overview", this.figures);
   }
@@ -351,7 +369,7 @@ class Page {
       h: () => this.go({ name: "health" }),
       c: () => this.go({ name: "talks", id: "" }),
       l: () => this.go({ name: "list" }),
-      s: () => this.list.setMode(this.list.mode === "sessions" ? "time" : "sessions"),
+      s: () => this.list.onMode(this.list.mode === "sessions" ? "time" : "sessions"),
       t: () => this.nextTheme(),
       "/": () => this.search.focus(),
       "?": () => this.help(),
