@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from athena.errors import AthenaError, ClientError
+from athena.errors import AthenaError, ClientError, LimitExceeded
 from athena.model.events import Event, Start
 from athena.model.request import Request
 from athena.profiles import profile_for
@@ -34,6 +33,7 @@ from athena.shells.upstream import PoolLimits, Timeouts, UpstreamClient, Upstrea
 from athena.state.asked import continues, referred_ids, referred_items
 from athena.state.errors import StoreDown, conversation_not_found, item_not_found, previous_not_found
 from athena.state.values import StoredResponse
+from athena.wire.sse import SseDecoder
 
 LOG = logging.getLogger("athena")
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
@@ -177,7 +177,6 @@ class _ItemAdded(msgspec.Struct, frozen=True):
 
 _read = msgspec.json.Decoder(_ItemAdded).decode
 _ADDED = "response.output_item.added"
-_FRAME_END = re.compile(rb"\r?\n\r?\n")
 
 
 class _OwnerTap(Tap):
@@ -190,28 +189,33 @@ class _OwnerTap(Tap):
         self._record = record
         self._is_noted = False
         self._notes_items = notes_items
-        self._is_stream = False
-        self._pieces: list[bytes] = []
-        """Of a stream: the frame that is not complete yet. Of a whole answer: all of it."""
+        self._stream: SseDecoder | None = None
+        """Reads the answer; None: it comes as a whole."""
+        self._whole: list[bytes] = []
 
     def upstream_head(self, status: int, headers: Mapping[str, str], now: float) -> None:
-        self._pieces = []
-        self._is_stream = headers.get("content-type", "").startswith("text/event-stream")
+        self._whole = []
+        self._stream = SseDecoder() if headers.get("content-type", "").startswith("text/event-stream") else None
 
     def upstream_bytes(self, data: bytes, now: float) -> None:
-        if self._notes_items:
-            self._pieces.append(data)
-            if self._is_stream and b"\n" in data:
-                *frames, rest = _FRAME_END.split(b"".join(self._pieces))
-                self._pieces = [rest]
-                for frame in frames:
-                    if _ADDED.encode() in frame:
-                        self._note_items(frame.partition(b"data:")[2])
+        if not self._notes_items:
+            return
+        if self._stream is None:
+            self._whole.append(data)
+            return
+        try:
+            records = self._stream.feed(data)
+        except LimitExceeded:
+            self._notes_items = False  # whoever reads the answer says so
+            return
+        for _, payload in records:
+            if _ADDED.encode() in payload:
+                self._note_items(payload)
 
     def upstream_end(self, failure: AthenaError | None, now: float) -> None:
-        if self._pieces and not self._is_stream:
-            self._note_items(b"".join(self._pieces))
-        self._pieces = []
+        if self._whole:
+            self._note_items(b"".join(self._whole))
+        self._whole = []
 
     def _note_items(self, payload: bytes) -> None:
         try:
