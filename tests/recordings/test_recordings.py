@@ -163,6 +163,15 @@ def test_rows_sessions_and_health() -> None:
     assert (health.requests, health.calls, health.leaks, health.up) == (3, 3, 3, False)
 
 
+def test_an_answer_with_odd_figures_is_recorded() -> None:
+    """What an upstream counts besides may be a number that no other program can write down."""
+    usage = f'"usage":{{"prompt_tokens":3,"completion_tokens":4,"odd":{10**30}}}'.encode()
+    end = b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}],%b}\n\n' % usage
+    recording = Recorded().serve("openai_chat", "openai_chat/m", (200, [end, b"data: [DONE]\n\n"]))
+    assert b"%d" % 10**30 in recording.upstream_bytes
+    assert recording.outcome.details["usage"] == {"input_total": 3, "output_total": 4}
+
+
 def test_times_are_those_of_the_attempt_that_the_client_got() -> None:
     """Else a retry after a refusal would look like text that was held."""
     answers = [chat_chunk(content="words"), chat_chunk("stop"), b"data: [DONE]\n\n"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from athena.exchange import Exchange, warnings_header
 from athena.serving.record import MESSAGE_SHOWN, RequestRecord
 
@@ -12,9 +14,12 @@ _WARNINGS_NAMED = 5
 def summarise(exchange: Exchange, record: RequestRecord) -> None:
     """Fill the record from the attempt that the client got."""
     details = record.details
-    details.usage = exchange.usage
-    if exchange.usage is not None:
-        record.input_tokens, record.output_tokens = exchange.usage.input_total, exchange.usage.output_total
+    usage = exchange.usage
+    if usage is not None and usage.raw is not None:
+        usage = msgspec.structs.replace(usage, raw=None)  # the upstream's own object, which may hold anything
+    details.usage = usage
+    if usage is not None:
+        record.input_tokens, record.output_tokens = usage.input_total, usage.output_total
     if exchange.error is not None:
         record.error, record.error_message = exchange.error.code, exchange.error.message[:MESSAGE_SHOWN]
     record.outcome = record.outcome or exchange.outcome
